@@ -1,0 +1,30 @@
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: setup demo test test-slow lint clean
+
+# The stamp makes a second set-up instant; it is redone when the dependencies change.
+.venv/.stamp: pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
+	touch $@
+
+setup: .venv/.stamp
+
+demo: setup
+	$(BIN)/fedspecial compare digits-shift --methods special,fedavg --seeds 25 --matrices
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+test: lint
+	$(BIN)/pytest
+
+test-slow: setup
+	$(BIN)/pytest -m slow --timeout 1200
+
+clean:
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache

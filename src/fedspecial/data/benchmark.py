@@ -1,0 +1,142 @@
+"""What a benchmark is: domains in an order, each with training and test samples, and one label set."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedspecial.errors import InputError
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Inputs and labels held decoded in memory (or memory-mapped).
+
+    x: uint8 images (n, C, H, W), float32 features (n, d) or int64 tokens (n, length)
+    y: int64 labels (n,)
+    """
+
+    x: Tensor
+    y: Tensor
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    def take(self, rows: np.ndarray | Tensor | slice) -> Samples:
+        return Samples(self.x[rows], self.y[rows])
+
+    @staticmethod
+    def of(source: Any, name: str = "samples") -> Samples:
+        """From `Samples`, a pair of arrays, or any `torch.utils.data.Dataset` (read once, kept decoded)."""
+        if isinstance(source, Samples):
+            return source
+        if isinstance(source, tuple) and len(source) == 2:
+            x, y = (torch.as_tensor(part) for part in source)
+        else:
+            items = [source[index] for index in range(len(source))]
+            if not items:
+                raise InputError(f"{name}: the data set is empty")
+            x = torch.stack([torch.as_tensor(item[0]) for item in items])
+            y = torch.as_tensor([int(item[1]) for item in items])
+        if x.dtype == torch.float64:
+            x = x.float()
+        if len(x) != len(y):
+            raise InputError(f"{name}: {len(x)} inputs but {len(y)} labels")
+        return Samples(x, y.long())
+
+
+@dataclass(frozen=True)
+class Domain:
+    """One task's data. `sites` holds the rows of real sites; without it a partitioner deals the rows out."""
+
+    name: str
+    train: Samples
+    test: Samples
+    sites: tuple[np.ndarray, ...] | None = None
+
+    @staticmethod
+    def of(name: str, train: Any, test: Any) -> Domain:
+        """From arrays or data sets: ``Domain.of("scanner A", (x, y), (x_test, y_test))``."""
+        return Domain(name, Samples.of(train, f"domain '{name}' train"), Samples.of(test, f"domain '{name}' test"))
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """Domains to be learned one after another.
+
+    `mean` and `std` normalise uint8 images, channel by channel, batch by batch; other inputs pass as they are.
+    `incremental` is "domain" (every domain has the same labels) or "class" (each brings new ones).
+    """
+
+    name: str
+    domains: tuple[Domain, ...]
+    classes: tuple[str, ...]
+    kind: Literal["image", "text", "table"] = "image"
+    mean: tuple[float, ...] = (0.5,)
+    std: tuple[float, ...] = (0.5,)
+    incremental: Literal["domain", "class"] = "domain"
+    licence: str = "the user's own data"
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        return tuple(self.domains[0].train.x.shape[1:])
+
+    @property
+    def task_names(self) -> list[str]:
+        return [domain.name for domain in self.domains]
+
+    def inputs(self, x: Tensor) -> Tensor:
+        """A batch as the model takes it."""
+        if x.dtype != torch.uint8:
+            return x
+        scale = 1 / (255 * torch.tensor(self.std, dtype=torch.float32))
+        shift = -torch.tensor(self.mean, dtype=torch.float32) / torch.tensor(self.std, dtype=torch.float32)
+        shape = (1, -1, 1, 1)
+        return x.float().mul_(scale.view(shape)).add_(shift.view(shape))
+
+    def check(self) -> Benchmark:
+        """Refuse what no run could use; returns itself."""
+        if not self.domains:
+            raise InputError(f"benchmark '{self.name}': it has no domains")
+        names = self.task_names
+        for name in names:
+            if names.count(name) > 1:
+                raise InputError(f"benchmark '{self.name}': the domain '{name}' is there twice")
+        for domain in self.domains:
+            _check_domain(domain, self.input_shape, len(self.classes))
+        if self.incremental == "domain":
+            _check_one_label_set(self.domains)
+        return self
+
+
+def _check_domain(domain: Domain, shape: Sequence[int], num_classes: int) -> None:
+    for part, samples in (("train", domain.train), ("test", domain.test)):
+        where = f"domain '{domain.name}' {part}"
+        if len(samples) == 0:
+            raise InputError(f"{where}: it is empty")
+        if tuple(samples.x.shape[1:]) != tuple(shape):
+            found = "×".join(map(str, samples.x.shape[1:]))
+            raise InputError(f"{where}: inputs have shape {found}, expected {'×'.join(map(str, shape))}")
+        low, high = int(samples.y.min()), int(samples.y.max())
+        if low < 0 or high >= num_classes:
+            bad = low if low < 0 else high
+            raise InputError(f"{where}: label {bad} is outside 0…{num_classes - 1}")
+        if samples.x.is_floating_point() and bool(torch.isinf(samples.x).any()):
+            raise InputError(f"{where}: inputs contain infinity")
+
+
+def _check_one_label_set(domains: Sequence[Domain]) -> None:
+    first = set(domains[0].train.y.unique().tolist())
+    for domain in domains[1:]:
+        labels = set(domain.train.y.unique().tolist())
+        if labels != first:
+            odd = sorted(labels ^ first)
+            raise InputError(
+                f"domain '{domain.name}': its labels differ from those of '{domains[0].name}' (in only one of "
+                f"them: {odd}); a domain-incremental run needs one label set"
+            )
