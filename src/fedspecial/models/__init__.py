@@ -1,0 +1,99 @@
+"""The models by name.
+
+``build("cnn", input_shape=(3, 32, 32), num_classes=10, seed=25)`` gives the same weights on every call and
+leaves torch's own generator where it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import nn
+
+from fedspecial.errors import InputError, did_you_mean
+from fedspecial.models.classifier import Classifier
+from fedspecial.models.resnet import ResNet18
+from fedspecial.models.small import CNN, MLP, Logistic
+from fedspecial.models.text import BagOfWords
+
+__all__ = ["CNN", "MLP", "BagOfWords", "Classifier", "Logistic", "ResNet18", "build", "names"]
+
+Shape = tuple[int, ...]
+
+
+def build(
+    name: str, *, input_shape: Shape, num_classes: int, width: int | None = None, seed: int = 0
+) -> nn.Module:
+    """The model of that name, its weights drawn from `seed` alone.
+
+    input_shape: one sample's shape: (channels, height, width), (features,) or (tokens,)
+    width:       channels of the first layer or units of the hidden ones; None is the model's own default
+    """
+    if name not in _BUILDERS:
+        raise InputError(
+            f"model={name}: not a known model{did_you_mean(name, names())}; known: {', '.join(names())}"
+        )
+    if num_classes < 1:
+        raise InputError(f"num_classes={num_classes}: a model needs at least one class")
+    if width is not None and width < 1:
+        raise InputError(f"width={width}: must be 1 or more")
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
+        return _BUILDERS[name](tuple(input_shape), num_classes, width)
+
+
+def names() -> list[str]:
+    """The models that `build` knows, the smallest first."""
+    return list(_BUILDERS)
+
+
+def _logistic(shape: Shape, num_classes: int, width: int | None) -> nn.Module:
+    if width is not None:
+        raise InputError(f"width={width}: model 'logistic' has no hidden layer, so it takes no width")
+    return Logistic(shape, num_classes)
+
+
+def _mlp(shape: Shape, num_classes: int, width: int | None) -> nn.Module:
+    return MLP(shape, num_classes, width or 128)
+
+
+def _cnn(shape: Shape, num_classes: int, width: int | None) -> nn.Module:
+    return CNN(_channels("cnn", shape), num_classes, width or 16)
+
+
+def _resnet18(shape: Shape, num_classes: int, width: int | None) -> nn.Module:
+    return ResNet18(_channels("resnet18", shape), num_classes, width or 64)
+
+
+def _text(shape: Shape, num_classes: int, width: int | None) -> nn.Module:
+    if len(shape) != 1:
+        raise InputError(f"model=text: needs a row of token ids, but the inputs have shape {_written(shape)}")
+    return BagOfWords(num_classes, width or 64)
+
+
+def _channels(name: str, shape: Shape) -> int:
+    """The channels of an image shape; anything else is no food for convolutions."""
+    if len(shape) != 3:
+        raise InputError(
+            f"model={name}: needs images (channels×height×width), but the inputs have shape "
+            f"{_written(shape)}; mlp and logistic take any shape"
+        )
+    if min(shape[1:]) < 8:
+        raise InputError(
+            f"model={name}: needs images of at least 8×8, but the inputs have shape {_written(shape)}"
+        )
+    return shape[0]
+
+
+def _written(shape: Shape) -> str:
+    return "×".join(map(str, shape)) or "()"
+
+
+_BUILDERS: dict[str, Callable[[Shape, int, int | None], nn.Module]] = {
+    "logistic": _logistic,
+    "mlp": _mlp,
+    "cnn": _cnn,
+    "resnet18": _resnet18,
+    "text": _text,
+}
