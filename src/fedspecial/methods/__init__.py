@@ -1,0 +1,66 @@
+"""The methods by name. A method of your own is one class in one file: ``method=my_method.py:MyMethod``."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fedspecial.errors import InputError, did_you_mean
+
+if TYPE_CHECKING:
+    from fedspecial.methods.base import Method
+
+# Name → where it is and what it does in one line; nothing is imported until a method is asked for.
+_BUILT_IN = {
+    "fedavg": ("fedavg:FedAvg", "average the clients; the baseline that forgets"),
+    "fedprox": ("fedprox:FedProx", "clients stay near this round's model"),
+    "special-c": ("special_c:SpecialC", "clients are pulled towards the previous task's model"),
+    "special": ("special:Special", "the server pulls towards the previous task's model"),
+}
+
+
+def names() -> list[str]:
+    return list(_BUILT_IN)
+
+
+def describe(name: str) -> str:
+    return _BUILT_IN[name][1]
+
+
+def check_name(name: str) -> None:
+    """Refuse an unknown method without importing any."""
+    if name not in _BUILT_IN and ":" not in name:
+        known = ", ".join(_BUILT_IN)
+        raise InputError(f"method='{name}': there is no such method{did_you_mean(name, _BUILT_IN)}; known: {known}")
+
+
+def find(name: str) -> type[Method]:
+    """The class of a method: a built-in name, or ``path/to/file.py:Class`` / ``package.module:Class``."""
+    check_name(name)
+    if name in _BUILT_IN:
+        module_name, class_name = _BUILT_IN[name][0].split(":")
+        return getattr(importlib.import_module(f"fedspecial.methods.{module_name}"), class_name)  # type: ignore[no-any-return]
+    return _find_own(name)
+
+
+def _find_own(name: str) -> type[Method]:
+    from fedspecial.methods.base import Method
+
+    source, _, class_name = name.rpartition(":")
+    try:
+        if source.endswith(".py"):
+            spec = importlib.util.spec_from_file_location(Path(source).stem, source)
+            assert spec is not None
+            assert spec.loader is not None
+            module = importlib.util.module_from_spec(spec)
+            spec.loader.exec_module(module)
+        else:
+            module = importlib.import_module(source)
+    except (ImportError, OSError) as error:
+        raise InputError(f"method='{name}': cannot be imported ({error})") from error
+    found = getattr(module, class_name, None)
+    if not (isinstance(found, type) and issubclass(found, Method)):
+        raise InputError(f"method='{name}': '{class_name}' is not a Method in {source}")
+    return found

@@ -1,0 +1,134 @@
+"""What happens is an event: one JSON line each, appended in order, the only source for results and pictures.
+
+Fields that begin with ``seconds`` are wall-clock times; every other field is the same in a resumed run.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, Protocol
+
+
+class Event(Protocol):
+    event: ClassVar[str]
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class RunStarted:
+    event: ClassVar[str] = "run_started"
+    method: str
+    benchmark: str
+    seed: int
+    tasks: list[str]
+    rounds: int
+    num_weights: int
+    num_buffers: int
+    layout: str
+    versions: dict[str, str]
+
+
+@dataclass(frozen=True)
+class TaskStarted:
+    event: ClassVar[str] = "task_started"
+    task: int
+    name: str
+    num_classes: int
+    samples: int
+
+
+@dataclass(frozen=True)
+class UpdateRefused:
+    event: ClassVar[str] = "update_refused"
+    task: int
+    round: int
+    client: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class RoundFinished:
+    """One round. `accuracy` maps domain names to accuracies where the round was evaluated.
+
+    delta_norm, max_client_delta and drift (the distance to the anchor) count weights only, not BatchNorm statistics.
+    """
+
+    event: ClassVar[str] = "round"
+    task: int
+    round: int
+    clients: list[int]
+    num_accepted: int
+    held: bool
+    clients_per_round: int
+    server_lr: float
+    client_lr: float
+    mean_steps: float
+    samples: int
+    loss: float | None
+    delta_norm: float
+    max_client_delta: float
+    drift: float | None
+    lam: float | None
+    mu: float | None
+    bytes_up: int
+    bytes_down: int
+    client_memory_bytes: int
+    client_memory_paper_bytes: int
+    accuracy: dict[str, float] = field(default_factory=dict)
+    facts: dict[str, float] = field(default_factory=dict)
+    seconds: float = 0.0
+    seconds_server: float = 0.0
+
+
+@dataclass(frozen=True)
+class TaskFinished:
+    """A row of the accuracy matrix: the model after this task on every domain, seen or not."""
+
+    event: ClassVar[str] = "task_finished"
+    task: int
+    name: str
+    accuracy: list[float]
+    accuracy_masked: list[float] | None = None
+    seconds_evaluation: float = 0.0
+
+
+@dataclass(frozen=True)
+class RunFinished:
+    event: ClassVar[str] = "run_finished"
+    model_sha256: str
+
+
+class EventLog:
+    """Append-only JSON lines. `offset` is what a checkpoint remembers; `cut` goes back to it."""
+
+    def __init__(self, path: Path, *, cut: int = 0) -> None:
+        self._file = path.open("ab")
+        self._file.truncate(cut)
+
+    def write(self, event: Event) -> None:
+        line = json.dumps({"event": event.event, **dataclasses.asdict(event)}, allow_nan=False)  # type: ignore[call-overload]
+        self._file.write(line.encode() + b"\n")
+        self._file.flush()
+
+    def sync(self) -> int:
+        """Make everything written so far durable; returns the offset."""
+        os.fsync(self._file.fileno())
+        return self._file.tell()
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def read_events(path: Path) -> list[dict[str, Any]]:
+    """All whole lines; a last line cut off by a kill is left out."""
+    lines = path.read_bytes().split(b"\n")
+    return [json.loads(line) for line in lines[:-1]]
+
+
+def of_kind(events: Iterable[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
+    return [event for event in events if event["event"] == kind]

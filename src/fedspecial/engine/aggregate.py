@@ -1,0 +1,58 @@
+"""The mean of the deltas (line 16 of Algorithm 1), added up as they arrive."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from fedspecial.core.messages import Tensors
+
+# About 1 MB of float64: a block stays in the processor's cache while it is converted and added.
+_BLOCK = 1 << 17
+
+
+class RunningMean:
+    """Weighted mean of named vectors in float64, rounded once, so the order of arrival does not matter.
+
+    One accumulator a name, however many clients there are.
+    """
+
+    def __init__(self) -> None:
+        self._sums: Tensors = {}
+        self.weight = 0.0
+
+    def add(self, deltas: Tensors, weight: float = 1.0) -> None:
+        for name, delta in deltas.items():
+            if name not in self._sums:
+                self._sums[name] = torch.zeros(delta.shape, dtype=torch.float64, device=delta.device)
+            total = self._sums[name]
+            for at in range(0, len(delta), _BLOCK):
+                part = delta[at : at + _BLOCK].double()
+                total[at : at + _BLOCK].add_(part, alpha=weight)
+        self.weight += weight
+
+    def result(self, divisor: float | None = None) -> Tensors:
+        """The mean, or the sum over `divisor` where absent clients count too."""
+        scale = self.weight if divisor is None else divisor
+        return {name: total.div_(scale).float() for name, total in self._sums.items()}
+
+
+def refusal(deltas: Tensors, expected: dict[str, int]) -> str | None:
+    """Why an update cannot be used, or None."""
+    if set(deltas) != set(expected):
+        return f"it carries {sorted(deltas)}, expected {sorted(expected)}"
+    for name, length in expected.items():
+        delta = deltas[name]
+        if delta.shape != (length,):
+            return f"'{name}' has {delta.numel()} values, expected {length}"
+        if not math.isfinite(norm(delta)):
+            return f"'{name}' contains NaN or Inf"
+    return None
+
+
+def norm(vector: Tensor) -> float:
+    """Euclidean norm; repeated in float64 where float32 overflows."""
+    value = float(torch.linalg.vector_norm(vector))
+    return value if math.isfinite(value) else float(torch.linalg.vector_norm(vector, dtype=torch.float64))

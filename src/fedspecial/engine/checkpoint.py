@@ -1,0 +1,113 @@
+"""Checkpoints: enough to go on bit for bit, written whole or not at all.
+
+``checkpoint.json`` refers to blobs by their content, so what did not change (an anchor, an idle client's state) is
+not written again. Its last field is its own hash: a file that was cut off or edited is refused.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from fedspecial.core.messages import Numbers, ServerState, Tensors, pack, unpack
+from fedspecial.engine.blobs import Blobs, write_whole
+from fedspecial.errors import InputError
+
+_FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Position:
+    """The next round to run; (tasks + 1, 0) when all is done. Tasks count from 1, rounds from 0."""
+
+    task: int = 1
+    round: int = 0
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    position: Position
+    events_offset: int
+    layout: str
+    vector: str
+    tensors: dict[str, str]
+    numbers: Numbers
+    clients: dict[str, str]
+    payloads: dict[str, Any]
+
+
+class Keeper:
+    """Saves when it is due: at every task's end, and in between whenever `seconds` have passed.
+
+    A replay from an older checkpoint gives the same numbers, so saving seldom costs only time after a crash.
+    """
+
+    def __init__(self, folder: Path, seconds: float) -> None:
+        self.folder = folder
+        self.blobs = Blobs(folder / "blobs")
+        self._seconds = seconds
+        self._last = time.monotonic()
+        self.seconds_spent = 0.0
+        self._stored: dict[str, tuple[Tensor, int, str]] = {}
+
+    def due(self) -> bool:
+        return time.monotonic() - self._last >= self._seconds
+
+    def put(self, name: str, tensor: Tensor) -> str:
+        """Store a tensor, unless it is the one stored under this name before and was not written to since."""
+        known = self._stored.get(name)
+        if known is None or known[0] is not tensor or known[1] != tensor._version:
+            known = (tensor, tensor._version, self.blobs.put(pack({"data": tensor})))
+            self._stored[name] = known
+        return known[2]
+
+    def save(
+        self, position: Position, *, events_offset: int, layout: str, vector: Tensor, server: ServerState,
+        clients: dict[int, str], payloads: dict[str, Any],
+    ) -> None:  # fmt: skip
+        began = time.perf_counter()
+        checkpoint = Checkpoint(
+            position, events_offset, layout, self.put("", vector),
+            {name: self.put(name, tensor) for name, tensor in server.tensors.items()},
+            server.numbers, {str(client): blob for client, blob in clients.items()}, payloads,
+        )  # fmt: skip
+        self.blobs.sync()
+        write_whole(self.folder / "checkpoint.json", _sealed({"format": _FORMAT, **asdict(checkpoint)}))
+        self.blobs.keep({checkpoint.vector, *checkpoint.tensors.values(), *checkpoint.clients.values()})
+        self._last = time.monotonic()
+        self.seconds_spent += time.perf_counter() - began
+
+    def tensor(self, blob: str) -> Tensor:
+        return unpack(self.blobs.get(blob))[0]["data"]
+
+    def tensors(self, checkpoint: Checkpoint) -> Tensors:
+        return {name: self.tensor(blob) for name, blob in checkpoint.tensors.items()}
+
+
+def load(folder: Path) -> Checkpoint | None:
+    """The last checkpoint, or None where none was finished yet."""
+    path = folder / "checkpoint.json"
+    if not path.exists():
+        return None
+    try:
+        content = json.loads(path.read_bytes())
+        seal = content.pop("seal")
+    except (ValueError, KeyError, AttributeError):
+        raise InputError(f"checkpoint: {path} is cut off or not a checkpoint") from None
+    if json.loads(_sealed(content))["seal"] != seal:
+        raise InputError(f"checkpoint: {path} was changed after it was written")
+    if content.pop("format") != _FORMAT:
+        raise InputError(f"checkpoint: {path} was written by another version of fedspecial")
+    return Checkpoint(**{**content, "position": Position(**content["position"])})
+
+
+def _sealed(content: dict[str, Any]) -> bytes:
+    text = json.dumps(content, sort_keys=True)
+    seal = hashlib.sha256(text.encode()).hexdigest()
+    return (json.dumps({**content, "seal": seal}, indent=1) + "\n").encode()

@@ -1,0 +1,136 @@
+"""Training on one client: the one local loop that every method shares (lines 7 to 12 of Algorithm 1)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedspecial.core.messages import Update
+from fedspecial.data.benchmark import Benchmark, Samples
+from fedspecial.methods.base import Local, Method, Pull
+
+
+@dataclass(frozen=True)
+class LocalPlan:
+    """How much and how clients train. Exactly one of `epochs` (may be a fraction) and `steps` is given."""
+
+    epochs: float | None
+    steps: int | None
+    batch_size: int
+    optimizer: Literal["sgd", "adamw"] = "sgd"
+    momentum: float = 0.0
+    weight_decay: float = 0.0
+
+    @property
+    def adaptive(self) -> bool:
+        return self.optimizer != "sgd"
+
+
+def train(
+    method: Method, local: Local, samples: Samples, rows: np.ndarray, plan: LocalPlan, benchmark: Benchmark,
+    order: np.random.Generator,
+) -> Update:  # fmt: skip
+    """E epochs of mini-batch descent from the downloaded model; returns how each vector changed.
+
+    The delta is left for the caller to take from `local.model`, so that no second copy of the model is made here.
+    """
+    model = local.model
+    model.module.train()
+    method.begin_round(local)
+    pull = method.pull(local)
+    step = _optimizer(plan, model.trainable, model.weights)
+    total_loss, steps, seen = torch.zeros(()), 0, 0
+    smallest = 2 if model.has_batch_norm else 1
+    for batch, ends_epoch in _batches(rows, plan, order, smallest):
+        x, y = benchmark.inputs(samples.x[batch]), samples.y[batch]
+        loss = method.loss(local, x, y)
+        gradients = torch.autograd.grad(loss, model.trainable, allow_unused=True, materialize_grads=True)
+        step(gradients, local.lr, pull)
+        method.after_step(local)
+        if ends_epoch:
+            method.after_epoch(local)
+        total_loss += loss.detach()
+        steps, seen = steps + 1, seen + len(y)
+    method.end_round(local)
+    mean_loss = float(total_loss) / steps if steps else 0.0
+    return Update(local.client, {}, steps, len(rows), mean_loss)
+
+
+def _batches(
+    rows: np.ndarray, plan: LocalPlan, order: np.random.Generator, smallest: int
+) -> Iterator[tuple[Tensor, bool]]:
+    """Shuffled passes over the rows, until the planned number of steps is done.
+
+    A last batch of one row is left out where the model has BatchNorm, which cannot normalise a single sample.
+    """
+    starts = [at for at in range(0, len(rows), plan.batch_size) if min(plan.batch_size, len(rows) - at) >= smallest]
+    if not starts:
+        return
+    left = plan.steps if plan.steps is not None else math.ceil(len(starts) * (plan.epochs or 0) - 1e-9)
+    while left > 0:
+        shuffled = torch.from_numpy(rows[order.permutation(len(rows))])
+        for at in starts[:left]:
+            yield shuffled[at : at + plan.batch_size], at == starts[-1]
+        left -= len(starts)
+
+
+Step = Callable[[Sequence[Tensor], float, Pull | None], None]
+
+
+def _optimizer(plan: LocalPlan, parameters: list[torch.nn.Parameter], weights: Tensor) -> Step:
+    """A fresh optimiser: clients keep none between rounds."""
+    if plan.optimizer == "adamw":
+        return _adamw(plan, parameters, weights)
+    momentum: list[Tensor] = []
+
+    @torch.no_grad()
+    def sgd(gradients: Sequence[Tensor], lr: float, pull: Pull | None) -> None:
+        if pull is not None and not plan.momentum:
+            # θ − γ(g + w(θ − c)) on the whole model at once: one pass over memory instead of one per tensor.
+            weights.lerp_(pull.center, lr * pull.weight)
+        elif pull is not None:
+            _add_pull(gradients, parameters, pull, weights)
+        if plan.weight_decay:
+            for gradient, parameter in zip(gradients, parameters, strict=True):
+                gradient.add_(parameter, alpha=plan.weight_decay)
+        if plan.momentum:
+            if not momentum:
+                momentum.extend(torch.zeros_like(gradient) for gradient in gradients)
+            for velocity, gradient in zip(momentum, gradients, strict=True):
+                velocity.mul_(plan.momentum).add_(gradient)
+            gradients = momentum
+        for parameter, gradient in zip(parameters, gradients, strict=True):
+            parameter.add_(gradient, alpha=-lr)
+
+    return sgd
+
+
+def _adamw(plan: LocalPlan, parameters: list[torch.nn.Parameter], weights: Tensor) -> Step:
+    optimizer = torch.optim.AdamW(parameters, weight_decay=plan.weight_decay)
+
+    def adamw(gradients: Sequence[Tensor], lr: float, pull: Pull | None) -> None:
+        optimizer.param_groups[0]["lr"] = lr
+        if pull is not None:
+            _add_pull(gradients, parameters, pull, weights)
+        for parameter, gradient in zip(parameters, gradients, strict=True):
+            parameter.grad = gradient
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return adamw
+
+
+@torch.no_grad()
+def _add_pull(gradients: Sequence[Tensor], parameters: Sequence[Tensor], pull: Pull, weights: Tensor) -> None:
+    """Put the pull's gradient w(θ − c) into each gradient, as part of the loss and not as decoupled decay."""
+    start, width = weights.data_ptr(), weights.element_size()
+    for gradient, parameter in zip(gradients, parameters, strict=True):
+        offset = (parameter.data_ptr() - start) // width
+        center = pull.center.as_strided(parameter.shape, parameter.stride(), pull.center.storage_offset() + offset)
+        gradient.add_(parameter - center, alpha=pull.weight)

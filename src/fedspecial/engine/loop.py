@@ -1,0 +1,216 @@
+"""Algorithm 1: task after task, round after round. Line numbers in comments are the paper's."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from torch import Tensor
+
+from fedspecial.config import Config
+from fedspecial.core.events import (
+    Event,
+    EventLog,
+    RoundFinished,
+    RunFinished,
+    TaskFinished,
+    TaskStarted,
+    UpdateRefused,
+)
+from fedspecial.core.messages import Broadcast, ServerState
+from fedspecial.core.streams import choose
+from fedspecial.core.vector import FlatModel
+from fedspecial.engine.aggregate import RunningMean, norm, refusal
+from fedspecial.engine.checkpoint import Keeper, Position
+from fedspecial.engine.evaluate import fixed_subset, mean_accuracy
+from fedspecial.engine.federation import Federation
+from fedspecial.engine.grow import grow
+from fedspecial.engine.inprocess import InProcess, Reply
+from fedspecial.methods.base import Method, RoundInfo
+
+
+@dataclass
+class Run:
+    """A run under way. `vector` is the whole global model; `server.theta` is the part of it that is averaged and
+    anchored (a view), the rest are BatchNorm statistics under another policy."""
+
+    config: Config
+    method: Method
+    federation: Federation
+    model: FlatModel
+    engine: InProcess
+    log: EventLog
+    keeper: Keeper
+    vector: Tensor
+    server: ServerState
+    position: Position = field(default_factory=Position)
+    listeners: tuple[Callable[[Event], None], ...] = ()
+
+    def emit(self, event: Event) -> None:
+        self.log.write(event)
+        for listener in self.listeners:
+            listener(event)
+
+    @property
+    def rest(self) -> Tensor:
+        return self.vector[len(self.server.theta) :]
+
+    def checkpoint(self, position: Position) -> None:
+        self.keeper.save(
+            position, events_offset=self.log.sync(), layout=self.model.layout.fingerprint, vector=self.vector,
+            server=self.server, clients=self.engine.states.index, payloads=self.engine.payloads.to_json(),
+        )  # fmt: skip
+
+
+def learn(run: Run) -> None:
+    """All tasks that are left, from `run.position` on."""
+    first = run.position
+    for task in range(first.task, run.federation.num_tasks + 1):  # line 2
+        start = first.round if task == first.task else 0
+        if start == 0:
+            _begin_task(run, task)
+        for round in range(start, run.config.rounds):  # line 4
+            play_round(run, task, round)
+            if run.keeper.due():
+                run.checkpoint(Position(task, round + 1))
+        _finish_task(run, task)
+        run.checkpoint(Position(task + 1, 0))
+    run.emit(RunFinished(run.model.layout.digest(run.vector)))
+
+
+def _begin_task(run: Run, task: int) -> None:
+    grow(run, task)
+    run.method.begin_task(run.server, task)  # line 3: θ_i^0 = θ_{i−1}
+    domain = run.federation.domain(task)
+    run.emit(TaskStarted(task, domain.name, run.federation.num_classes(task), len(domain.train)))
+
+
+def play_round(run: Run, task: int, round: int) -> None:
+    began = time.perf_counter()
+    config, server = run.config, run.server
+    client_lr, server_lr = config.client_lr_of(task, round), config.server_lr_of(task)
+    clients = choose(config.seed, task, round, run.federation.clients, config.clients_per_round)  # line 5
+
+    def broadcast(client: int) -> Broadcast:
+        message = run.method.broadcast(server, client, task, round)
+        if config.batch_norm == "mean-only" and len(run.rest):
+            message.vectors["buffers"] = run.rest
+        return message
+
+    tally = Tally(run.model.layout.num_weights)
+    mean = RunningMean()
+    for reply in run.engine.train(clients, broadcast, client_lr):  # lines 6 to 15
+        problem = tally.count(reply, {name: len(v) for name, v in broadcast(reply.client).vectors.items()})
+        if problem is not None:
+            run.emit(UpdateRefused(task, round, reply.client, problem))
+        elif reply.update is not None:
+            mean.add(reply.update.deltas, reply.update.samples if config.weighting == "samples" else 1)
+
+    server_began = time.perf_counter()
+    facts, delta_norm = {}, 0.0
+    if tally.accepted:
+        average = mean.result(config.clients if config.weighting == "registered" else None)  # line 16
+        delta_norm = norm(average["theta"][: tally.num_weights])
+        info = RoundInfo(task, round, server_lr, client_lr, tally.mean_steps, config.optimizer != "sgd")
+        facts = run.method.server_step(server, average, info)  # lines 17 and 18
+        if "buffers" in average:
+            run.rest.add_(average["buffers"])
+    seconds, seconds_server = time.perf_counter() - began, time.perf_counter() - server_began
+    run.emit(
+        RoundFinished(
+            task=task, round=round, clients=clients, num_accepted=tally.accepted, held=tally.accepted == 0,
+            clients_per_round=config.clients_per_round, server_lr=server_lr, client_lr=client_lr,
+            mean_steps=tally.mean_steps, samples=tally.samples, loss=tally.mean_loss, delta_norm=delta_norm,
+            max_client_delta=tally.largest, drift=_drift(run), lam=facts.pop("lam", None), mu=facts.pop("mu", None),
+            bytes_up=tally.bytes_up, bytes_down=tally.bytes_down, client_memory_bytes=tally.memory,
+            client_memory_paper_bytes=tally.paper_memory, accuracy=_curve_points(run, task, round), facts=facts,
+            seconds=seconds, seconds_server=seconds_server,
+        )  # fmt: skip
+    )
+
+
+@dataclass
+class Tally:
+    """What the replies of one round add up to."""
+
+    num_weights: int
+    accepted: int = 0
+    steps: int = 0
+    samples: int = 0
+    loss: float = 0.0
+    largest: float = 0.0
+    bytes_up: int = 0
+    bytes_down: int = 0
+    memory: int = 0
+    paper_memory: int = 0
+
+    def count(self, reply: Reply, expected: dict[str, int]) -> str | None:
+        """Adds a reply up; returns why it was refused, if it was."""
+        self.bytes_up += reply.bytes_up
+        self.bytes_down += reply.bytes_down
+        self.memory = max(self.memory, sum(reply.held.values()))
+        self.paper_memory = max(self.paper_memory, paper_memory(reply.held))
+        if reply.update is None:
+            return reply.problem
+        problem = refusal(reply.update.deltas, expected)
+        if problem is None:
+            self.accepted += 1
+            self.steps += reply.update.steps
+            self.samples += reply.update.samples
+            self.loss += reply.update.loss
+            self.largest = max(self.largest, norm(reply.update.deltas["theta"][: self.num_weights]))
+        return problem
+
+    @property
+    def mean_steps(self) -> float:
+        return self.steps / self.accepted if self.accepted else 0.0
+
+    @property
+    def mean_loss(self) -> float | None:
+        return self.loss / self.accepted if self.accepted else None
+
+
+def paper_memory(held: dict[str, int]) -> int:
+    """The paper's counting rule: the working model and what is stored beside it; copies of the round left out."""
+    return sum(size for name, size in held.items() if name == "model" or name.startswith(("payload/", "state/")))
+
+
+def _drift(run: Run) -> float | None:
+    anchor = run.server.tensors.get("anchor")
+    if anchor is None:
+        return None
+    weights = run.model.layout.num_weights
+    return norm(run.server.theta[:weights] - anchor[:weights])
+
+
+def measure(run: Run, task: int, *, cap: int | None = None, masked: bool = False) -> float:
+    """Accuracy of the global model on one domain's test samples."""
+    domain = run.federation.domain(task)
+    local = run.engine.states if run.config.batch_norm == "local" else None
+    return mean_accuracy(
+        run.model, run.vector, fixed_subset(domain.test, cap, run.config.seed, domain.name),
+        run.federation.benchmark, local, run.federation.clients,
+        sorted(set(domain.train.y.tolist())) if masked else None,
+    )  # fmt: skip
+
+
+def _curve_points(run: Run, task: int, round: int) -> dict[str, float]:
+    every = run.config.eval_every
+    if not every or ((round + 1) % every and round + 1 != run.config.rounds):
+        return {}
+    return {
+        run.federation.domain(seen).name: measure(run, seen, cap=run.config.eval_cap) for seen in range(1, task + 1)
+    }
+
+
+def _finish_task(run: Run, task: int) -> None:
+    run.method.end_task(run.server, task)  # line 21: θ_i = θ_i^T
+    began = time.perf_counter()
+    tasks = range(1, run.federation.num_tasks + 1)
+    row = [measure(run, column) for column in tasks]
+    masked = None
+    if run.federation.benchmark.incremental == "class":
+        masked = [measure(run, column, masked=True) for column in tasks]
+    name = run.federation.domain(task).name
+    run.emit(TaskFinished(task, name, row, masked, time.perf_counter() - began))

@@ -1,0 +1,41 @@
+"""Payloads are sent once: a client that already holds a content does not get it again."""
+
+from __future__ import annotations
+
+import hashlib
+
+from torch import Tensor
+
+from fedspecial.core.messages import Broadcast
+
+
+class Payloads:
+    """Which client holds the current content of which payload; clients drop a content when it is replaced."""
+
+    def __init__(self, holders: dict[str, tuple[str, list[int]]] | None = None) -> None:
+        self._holders = {name: (digest, set(clients)) for name, (digest, clients) in (holders or {}).items()}
+        self._known: dict[str, tuple[Tensor, int, str]] = {}
+
+    def deliver(self, client: int, message: Broadcast) -> frozenset[str]:
+        """The payloads of a message that the client holds already; from now on it holds all of them."""
+        held = set()
+        for name, tensor in message.payloads.items():
+            digest = self._digest(name, tensor)
+            current, clients = self._holders.get(name, ("", set()))
+            if current != digest:
+                clients = set()
+            if client in clients:
+                held.add(name)
+            self._holders[name] = (digest, clients | {client})
+        return frozenset(held)
+
+    def to_json(self) -> dict[str, tuple[str, list[int]]]:
+        return {name: (digest, sorted(clients)) for name, (digest, clients) in self._holders.items()}
+
+    def _digest(self, name: str, tensor: Tensor) -> str:
+        """Hash of a payload, computed once for as long as the tensor is not written to."""
+        known = self._known.get(name)
+        if known is None or known[0] is not tensor or known[1] != tensor._version:
+            digest = hashlib.sha256(memoryview(tensor.detach().cpu().contiguous().numpy()).cast("B")).hexdigest()
+            known = self._known[name] = (tensor, tensor._version, digest)
+        return known[2]

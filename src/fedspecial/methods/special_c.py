@@ -1,0 +1,73 @@
+"""SPECIAL-C: the same anchor, pulled at by the clients instead of the server.
+
+    min_θ  f_{i,m}(θ) + λ·‖θ − θ_{i−1}‖²        from the second task on; the server is FedAvg's
+
+λ: `lam` · θ_{i−1}: the payload "anchor", downloaded once per task · γ_L: `local.lr`
+
+The paper prints the pull in several ways that are not the same algorithm; `prox` names them:
+
+    step_scaled    after each step  θ ← (x + 2γ_Lλ·a)/(1 + 2γ_Lλ): proximal gradient on the objective above (default)
+    step_literal   after each step  θ ← (x + 2λ·a)/(1 + 2λ), as printed, without γ_L
+    epoch_literal  the printed prox once after each local epoch
+    penalty        the gradient 2λ(θ − a) added to each step
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+
+from fedspecial.core.messages import Broadcast, ServerState
+from fedspecial.methods.base import Local, Method, Pull
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@dataclass(frozen=True)
+class SpecialC(Method):
+    name: ClassVar[str] = "special-c"
+
+    lam: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.2
+    prox: Literal["step_scaled", "step_literal", "epoch_literal", "penalty"] = "step_scaled"
+    halve_lambda: bool = False
+    """Use λ/2, so that equal λ means an equal pull in SPECIAL and SPECIAL-C."""
+
+    def begin_task(self, server: ServerState, task: int) -> None:
+        if task > 1:
+            server.tensors["anchor"] = server.theta.clone()
+
+    def broadcast(self, server: ServerState, client: int, task: int, round: int) -> Broadcast:
+        message = super().broadcast(server, client, task, round)
+        if self.lam > 0 and "anchor" in server.tensors:
+            message.payloads["anchor"] = server.tensors["anchor"]
+        return message
+
+    def pull(self, local: Local) -> Pull | None:
+        if self.prox != "penalty" or "anchor" not in local.broadcast.payloads:
+            return None
+        return Pull(self._anchor(local), 2 * self._lam)
+
+    def after_step(self, local: Local) -> None:
+        if self.prox == "step_scaled":
+            self._blend(local, 2 * local.lr * self._lam)
+        elif self.prox == "step_literal":
+            self._blend(local, 2 * self._lam)
+
+    def after_epoch(self, local: Local) -> None:
+        if self.prox == "epoch_literal":
+            self._blend(local, 2 * self._lam)
+
+    @property
+    def _lam(self) -> float:
+        return self.lam / 2 if self.halve_lambda else self.lam
+
+    def _anchor(self, local: Local) -> Tensor:
+        return local.broadcast.payloads["anchor"][: len(local.weights)]
+
+    def _blend(self, local: Local, weight: float) -> None:
+        """θ ← (θ + weight·a)/(1 + weight) on the weights; BatchNorm statistics are not proximal variables."""
+        if "anchor" in local.broadcast.payloads:
+            local.weights.lerp_(self._anchor(local), weight / (1 + weight))

@@ -1,0 +1,36 @@
+"""What a run cost, read from its events."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import fmean
+from typing import Any
+
+Events = Sequence[dict[str, Any]]
+
+
+def rounds_to_best(rounds: Events, tasks: Sequence[str]) -> int | None:
+    """Σ_i (1 + argmax_t accuracy on domain i after round t of task i), over the rounds that were evaluated."""
+    total = 0
+    for task, name in enumerate(tasks, start=1):
+        curve = [(r["accuracy"][name], r["round"]) for r in rounds if r["task"] == task and name in r["accuracy"]]
+        if not curve:
+            return None
+        best = max(accuracy for accuracy, _ in curve)
+        total += 1 + min(number for accuracy, number in curve if accuracy == best)
+    return total
+
+
+def seconds_per_round(rounds: Events) -> float:
+    """Training and server step, without evaluation and checkpoints."""
+    return fmean(r["seconds"] for r in rounds)
+
+
+def bytes_per_client(rounds: Events, direction: str) -> float:
+    """Mean bytes per chosen client and round, as serialised; `direction` is "up" or "down"."""
+    return sum(r[f"bytes_{direction}"] for r in rounds) / sum(len(r["clients"]) for r in rounds)
+
+
+def largest(rounds: Events, field: str) -> int:
+    """The largest value a field took, such as the memory a client held."""
+    return max(r[field] for r in rounds)

@@ -1,0 +1,62 @@
+"""Pictures of a run, drawn from its events: the accuracy matrix and the accuracy per round."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from fedspecial.core.events import of_kind
+from fedspecial.report.result import Result
+
+
+def draw_matrix(result: Result, path: Path) -> None:
+    """Heat map: row = after which task, column = which domain."""
+    size = len(result.tasks)
+    figure = Figure(figsize=(1.6 + 1.1 * size, 1.2 + 0.8 * size), layout="constrained")
+    axes = figure.add_subplot()
+    image = axes.imshow(result.matrix, vmin=0, vmax=1, cmap="viridis", aspect="auto")
+    for i, row in enumerate(result.matrix):
+        for j, value in enumerate(row):
+            colour = "white" if value < 0.6 else "black"
+            weight = "bold" if i == j else "normal"
+            axes.text(j, i, f"{100 * value:.1f}", ha="center", va="center", color=colour, weight=weight)
+    axes.set_xticks(range(size), result.tasks)
+    axes.set_yticks(range(size), [f"after {name}" for name in result.tasks])
+    axes.set_title(f"{result.method} on {result.benchmark}, seed {result.seed}: accuracy in per cent", fontsize=10)
+    figure.colorbar(image, ax=axes, shrink=0.9)
+    _save(figure, path)
+
+
+def draw_curves(events: Sequence[dict[str, Any]], path: Path) -> None:
+    """Accuracy on each domain seen so far, round by round; a shaded band is a task."""
+    started, rounds = of_kind(events, "run_started")[0], of_kind(events, "round")
+    figure = Figure(figsize=(8, 3.6), layout="constrained")
+    axes = figure.add_subplot()
+    per_task = started["rounds"]
+    for number, name in enumerate(started["tasks"]):
+        points = [
+            ((r["task"] - 1) * per_task + r["round"] + 1, 100 * r["accuracy"][name])
+            for r in rounds
+            if name in r["accuracy"]
+        ]
+        if points:
+            axes.plot(*zip(*points, strict=True), label=name, color=f"C{number}", marker=".", markersize=3)
+        if number % 2:
+            axes.axvspan(number * per_task, (number + 1) * per_task, color="0.94", zorder=0)
+        axes.text((number + 0.5) * per_task, 102, f"learning {name}", ha="center", fontsize=8, color=f"C{number}")
+    axes.set(xlabel="round", ylabel="test accuracy in per cent", ylim=(0, 108))
+    axes.set_xlim(0, per_task * len(started["tasks"]))
+    axes.set_title(f"{started['method']} on {started['benchmark']}, seed {started['seed']}", fontsize=10)
+    axes.legend(loc="lower right", fontsize=8, title="accuracy on")
+    _save(figure, path)
+
+
+def _save(figure: Figure, path: Path) -> None:
+    FigureCanvasAgg(figure)
+    part = path.with_name(path.name + ".part")
+    figure.savefig(part, format="png", dpi=130)
+    part.replace(path)

@@ -1,0 +1,229 @@
+"""From settled words to a run under way, and from a finished run to its files."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import platform
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import safetensors.torch
+import torch
+from torch import nn
+
+import fedspecial
+from fedspecial import models, rundir
+from fedspecial.config import Config, Resolved, data_folder
+from fedspecial.core.events import Event, EventLog, RunStarted, read_events
+from fedspecial.core.messages import ServerState
+from fedspecial.core.streams import stream, stream_seed
+from fedspecial.core.vector import FlatModel
+from fedspecial.data import catalogue
+from fedspecial.data.benchmark import Benchmark, Domain, Samples
+from fedspecial.data.impute import impute
+from fedspecial.data.partition import Partition, partition_by
+from fedspecial.engine import checkpoint as checkpoints
+from fedspecial.engine.blobs import write_whole
+from fedspecial.engine.checkpoint import Checkpoint, Keeper, Position
+from fedspecial.engine.federation import Federation
+from fedspecial.engine.grow import wider_head
+from fedspecial.engine.inprocess import InProcess
+from fedspecial.engine.local import LocalPlan
+from fedspecial.engine.loop import Run, learn
+from fedspecial.engine.payloads import Payloads
+from fedspecial.engine.states import ClientStates
+from fedspecial.errors import InputError
+from fedspecial.report.card import model_card
+from fedspecial.report.plots import draw_curves, draw_matrix
+from fedspecial.report.result import Result, result_of
+
+Listener = Callable[[Event], None]
+
+
+def execute(
+    folder: Path, resolved: Resolved, benchmark: Benchmark | None, module: nn.Module | None,
+    listeners: tuple[Listener, ...] = (),
+) -> Result:  # fmt: skip
+    """Run (or go on with) what stands in `folder`, and leave its result there."""
+    config = resolved.config
+    with fixed_threads(config.threads):
+        benchmark = load_benchmark(config) if benchmark is None else benchmark.check()
+        saved = checkpoints.load(folder / "checkpoint")
+        run = prepare(folder, resolved, benchmark, module, saved, listeners)
+        if saved is None:
+            rundir.write_words(folder, resolved.words(), {**versions(), "data_sha256": data_sha256(benchmark)})
+            run.emit(_started(run))
+        learn(run)
+        run.log.close()
+    return write_result(folder, run)
+
+
+def prepare(
+    folder: Path, resolved: Resolved, benchmark: Benchmark, module: nn.Module | None, saved: Checkpoint | None,
+    listeners: tuple[Listener, ...] = (),
+) -> Run:  # fmt: skip
+    """Everything a run needs, at its beginning or where the checkpoint left it."""
+    config, method = resolved.config, resolved.method
+    position = saved.position if saved else Position()
+    federation = make_federation(config, benchmark)
+    # Between tasks the head still has the previous task's outputs; it grows when the task begins.
+    outputs = federation.num_classes(position.task if position.round else max(1, position.task - 1))
+    model = FlatModel(make_module(config, benchmark, outputs, module).to(config.device))
+    keeper = Keeper(folder / "checkpoint", config.checkpoint_seconds)
+    vector = model.vector.clone()
+    learned = model.layout.size if config.batch_norm == "average" else model.layout.num_weights
+    server = ServerState(vector[:learned])
+    if saved is not None:
+        if saved.layout != model.layout.fingerprint:
+            raise InputError(f"checkpoint: {folder} was made with another model (names or shapes differ)")
+        vector.copy_(keeper.tensor(saved.vector))
+        server.tensors, server.numbers = keeper.tensors(saved), dict(saved.numbers)
+    states = ClientStates(keeper.blobs, {int(k): v for k, v in saved.clients.items()} if saved else None)
+    plan = LocalPlan(
+        None if config.local_steps else config.local_epochs, config.local_steps, config.batch_size,
+        config.optimizer, config.momentum, config.weight_decay,
+    )  # fmt: skip
+    engine = InProcess(
+        federation, method, model, plan, config.seed, states, Payloads(saved.payloads if saved else None),
+        keep_batch_norm=config.batch_norm == "local",
+    )  # fmt: skip
+    log = EventLog(folder / "events.jsonl", cut=saved.events_offset if saved else 0)
+    return Run(config, method, federation, model, engine, log, keeper, vector, server, position, listeners)
+
+
+def load_benchmark(config: Config) -> Benchmark:
+    return catalogue.load(
+        config.benchmark, data=data_folder(config), domains=config.domains, cap=config.cap,
+        image_size=config.image_size, seed=config.seed, on_bad=config.on_bad, **config.options,
+    ).check()  # fmt: skip
+
+
+def make_federation(config: Config, benchmark: Benchmark) -> Federation:
+    """Who holds what: a function of the seed, the task and the partition words, not of the method."""
+
+    def deal(task: int, domain: Domain) -> Partition:
+        keys = () if config.shared_proportions else (task,)
+        return partition_by(
+            config.partition, domain, clients=config.clients, alpha=config.alpha,
+            min_per_client=config.min_per_client, rng=stream(config.seed, "partition", *keys),
+        )  # fmt: skip
+
+    tables = benchmark.kind == "table" and any(torch.isnan(d.train.x).any() for d in benchmark.domains)
+    if tables:
+        benchmark = impute(benchmark, [deal(i, d) for i, d in enumerate(benchmark.domains, start=1)])
+    return Federation(benchmark, config.clients, deal)
+
+
+def make_module(config: Config, benchmark: Benchmark, outputs: int, module: nn.Module | None) -> nn.Module:
+    if module is None:
+        module = models.build(
+            config.model, input_shape=benchmark.input_shape, num_classes=outputs, width=config.width,
+            seed=stream_seed(config.seed, "init") % 2**63,
+        )  # fmt: skip
+        if config.weights is not None:
+            _load_weights(module, Path(config.weights))
+    elif benchmark.incremental == "class":
+        wider_head(module, outputs, config.seed, 1)
+    return module
+
+
+def _load_weights(module: nn.Module, path: Path) -> None:
+    """Start from weights in a safetensors file; the head may have another number of classes."""
+    try:
+        state = safetensors.torch.load_file(path)
+    except Exception as error:
+        raise InputError(f"weights={path}: cannot be read as safetensors ({error})") from None
+    own = module.state_dict()
+    fitting = {name: tensor for name, tensor in state.items() if name in own and own[name].shape == tensor.shape}
+    missing = [name for name in own if name not in fitting and not name.startswith("fc.")]
+    missing = [name for name in missing if not name.endswith("num_batches_tracked")]
+    if missing:
+        raise InputError(f"weights={path}: it has no '{missing[0]}' of the model's shape ({len(missing)} missing)")
+    module.load_state_dict(fitting, strict=False)
+
+
+def write_result(folder: Path, run: Run) -> Result:
+    """Derive every file from the events; result.json comes last and marks the run as finished."""
+    events = read_events(folder / "events.jsonl")
+    result = result_of(events)
+    named = {name: tensor.clone() for name, tensor in run.model.layout.named(run.vector.cpu())}
+    write_whole(folder / "model.safetensors", safetensors.torch.save(named))
+    card = model_card(
+        result, command=f"fedspecial run {folder / 'config.yaml'}", licence=run.federation.benchmark.licence,
+        weights=run.model.layout.num_weights, model=run.config.model,
+    )  # fmt: skip
+    write_whole(folder / "README.md", card.encode())
+    draw_matrix(result, folder / "matrix.png")
+    draw_curves(events, folder / "curves.png")
+    write_whole(folder / "result.json", (json.dumps(result.to_json(), indent=1) + "\n").encode())
+    return result
+
+
+def evaluate(folder: Path, benchmark: Benchmark | None = None, module: nn.Module | None = None) -> dict[str, float]:
+    """The finished model of a run on a benchmark's domains, by default those it learned."""
+    from fedspecial.config import resolve
+    from fedspecial.engine.evaluate import accuracy
+
+    if not (folder / "model.safetensors").exists():
+        raise InputError(f"{folder}: the run is not finished (no model.safetensors); resume it first")
+    config = resolve(rundir.words(folder)).config
+    benchmark = load_benchmark(config) if benchmark is None else benchmark.check()
+    state = safetensors.torch.load_file(folder / "model.safetensors")
+    outputs = state["fc.weight"].shape[0] if "fc.weight" in state else len(benchmark.classes)
+    if len(benchmark.classes) > outputs:
+        raise InputError(f"benchmark '{benchmark.name}': {len(benchmark.classes)} classes, but the model has {outputs}")
+    with fixed_threads(config.threads):
+        module = make_module(config.model_copy(update={"weights": None}), benchmark, outputs, module)
+        try:
+            module.load_state_dict(state, strict=False)
+        except RuntimeError:
+            raise InputError(f"benchmark '{benchmark.name}': its inputs do not fit the model of {folder}") from None
+        model = FlatModel(module)
+        return {domain.name: accuracy(model, domain.test, benchmark) for domain in benchmark.domains}
+
+
+def versions() -> dict[str, str]:
+    return {
+        "fedspecial": fedspecial.__version__,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+        "machine": platform.machine(),
+    }
+
+
+def data_sha256(benchmark: Benchmark) -> str:
+    """Hash of every sample and label, in order: two runs with the same one saw the same data."""
+    sha = hashlib.sha256()
+    for domain in benchmark.domains:
+        sha.update(domain.name.encode())
+        for samples in (domain.train, domain.test):
+            _feed(sha, samples)
+    return sha.hexdigest()
+
+
+def _feed(sha: hashlib._Hash, samples: Samples) -> None:
+    for tensor in (samples.x, samples.y):
+        sha.update(memoryview(tensor.contiguous().numpy()).cast("B"))
+
+
+@contextlib.contextmanager
+def fixed_threads(threads: int) -> Iterator[None]:
+    """The same number of threads gives the same sums; it is put back afterwards."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _started(run: Run) -> RunStarted:
+    layout = run.model.layout
+    return RunStarted(
+        run.method.name, run.federation.benchmark.name, run.config.seed, run.federation.benchmark.task_names,
+        run.config.rounds, layout.num_weights, layout.size - layout.num_weights, layout.fingerprint, versions(),
+    )  # fmt: skip
