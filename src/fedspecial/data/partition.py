@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedspecial.errors import InputError
+from fedspecial.errors import InputError, did_you_mean
 
 
 @dataclass(frozen=True)
@@ -56,12 +56,14 @@ def dirichlet(
                 (np.cumsum(share)[:-1] * len(rows)).astype(np.int64)
                 for share, rows in zip(shares, by_class, strict=True)
             ]
-            counts = [np.diff(cut, prepend=0, append=len(rows)) for cut, rows in zip(cuts, by_class, strict=True)]
+            counts = [
+                np.diff(cut, prepend=0, append=len(rows)) for cut, rows in zip(cuts, by_class, strict=True)
+            ]
             if np.sum(counts, axis=0).min() >= min_per_client:
                 return _deal(by_class, cuts, clients, rng)
     raise InputError(
-        f"min_per_client={min_per_client}: no Dirichlet split of {len(labels)} rows over clients={clients} with "
-        f"alpha={alpha:g} gave every client that many in {redraws} draws; "
+        f"min_per_client={min_per_client}: no Dirichlet split of {len(labels)} rows over clients={clients} "
+        f"with alpha={alpha:g} gave every client that many in {redraws} draws; "
         "use fewer clients, a larger alpha or a smaller min_per_client"
     )
 
@@ -74,3 +76,103 @@ def _deal(
         for hand, part in zip(hands, np.split(rng.permutation(rows), cut), strict=True):
             hand.append(part)
     return Partition.of([np.sort(np.concatenate(hand)) for hand in hands])
+
+
+def iid(labels: np.ndarray, clients: int, *, min_per_client: int = 0, rng: np.random.Generator) -> Partition:
+    """Rows shuffled and dealt out like cards: sizes differ by one at most."""
+    _enough(len(labels), clients, min_per_client)
+    return _sorted(np.array_split(rng.permutation(len(labels)), clients))
+
+
+def shards(
+    labels: np.ndarray,
+    clients: int,
+    shards_per_client: int = 2,
+    *,
+    min_per_client: int = 0,
+    rng: np.random.Generator,
+) -> Partition:
+    """Rows in the order of their classes, cut into equal shards; every client draws so many of them.
+
+    With few shards a client sees few classes: the split of the first FedAvg experiments.
+    """
+    _enough(len(labels), clients, min_per_client)
+    count = clients * shards_per_client
+    if count > len(labels):
+        raise InputError(
+            f"shards_per_client={shards_per_client}: {count} shards cannot be cut from {len(labels)} rows"
+        )
+    order = rng.permutation(len(labels))
+    pieces = np.array_split(order[np.argsort(labels[order], kind="stable")], count)
+    drawn = rng.permutation(count).reshape(clients, shards_per_client)
+    partition = _sorted([np.concatenate([pieces[piece] for piece in hand]) for hand in drawn])
+    _enough_each(partition, min_per_client, f"shards_per_client={shards_per_client}")
+    return partition
+
+
+def quantity(
+    labels: np.ndarray, clients: int, alpha: float, *, min_per_client: int, rng: np.random.Generator
+) -> Partition:
+    """Clients that differ in size alone: what `min_per_client` leaves is shared out by Dirichlet(alpha)."""
+    _enough(len(labels), clients, min_per_client)
+    free = len(labels) - clients * min_per_client
+    cuts = (np.cumsum(rng.dirichlet(np.full(clients, alpha)))[:-1] * free).astype(np.int64)
+    bounds = cuts + min_per_client * np.arange(1, clients)
+    return _sorted(np.split(rng.permutation(len(labels)), bounds))
+
+
+def given(sites: Sequence[np.ndarray], rows: int) -> Partition:
+    """The clients are the sites; their rows are checked to be a partition, never dealt out again."""
+    partition = Partition.of(list(sites))
+    if not np.array_equal(np.sort(partition.order), np.arange(rows)):
+        raise InputError(f"sites: their rows are no partition of the domain's {rows} training rows")
+    return partition
+
+
+KINDS = ("dirichlet", "iid", "shards", "quantity", "sites")
+
+
+def deal(
+    kind: str,
+    labels: np.ndarray,
+    clients: int,
+    *,
+    alpha: float = 0.5,
+    min_per_client: int = 0,
+    shards_per_client: int = 2,
+    sites: Sequence[np.ndarray] | None = None,
+    rng: np.random.Generator,
+) -> Partition:
+    """A partition by its name. Real sites stay as they are, whatever the name."""
+    if sites is not None:
+        return given(sites, len(labels))
+    match kind:
+        case "dirichlet":
+            return dirichlet(labels, clients, alpha, min_per_client=min_per_client, rng=rng)
+        case "iid":
+            return iid(labels, clients, min_per_client=min_per_client, rng=rng)
+        case "shards":
+            return shards(labels, clients, shards_per_client, min_per_client=min_per_client, rng=rng)
+        case "quantity":
+            return quantity(labels, clients, alpha, min_per_client=min_per_client, rng=rng)
+        case "sites":
+            raise InputError(
+                "partition=sites: this benchmark's data does not say which site a row belongs to"
+            )
+    raise InputError(f"partition='{kind}': not one of {', '.join(KINDS)}{did_you_mean(kind, KINDS)}")
+
+
+def _sorted(parts: Sequence[np.ndarray]) -> Partition:
+    return Partition.of([np.sort(part) for part in parts])
+
+
+def _enough(rows: int, clients: int, min_per_client: int) -> None:
+    if clients * min_per_client > rows:
+        raise InputError(f"min_per_client={min_per_client}: {rows} rows are too few for clients={clients}")
+
+
+def _enough_each(partition: Partition, min_per_client: int, field: str) -> None:
+    if partition.sizes.min() < min_per_client:
+        raise InputError(
+            f"min_per_client={min_per_client}: {field} leaves a client with {partition.sizes.min()} rows"
+        )
