@@ -1,0 +1,60 @@
+"""Checks of arguments. Each raises a ``ValueError`` that names the argument and shows the value."""
+
+from __future__ import annotations
+
+import math
+import operator
+from typing import SupportsIndex
+
+
+def finite(name: str, value: float) -> float:
+    """``value`` as a float, refused when it is NaN, infinite or not a number."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        raise ValueError(f"{name} must be a number, got {value!r}") from None
+    if not math.isfinite(number):
+        raise ValueError(f"{name} must be finite, got {value!r}")
+    return number
+
+
+def nonnegative(name: str, value: float) -> float:
+    """A finite number that is at least zero."""
+    number = finite(name, value)
+    if number < 0:
+        raise ValueError(f"{name} must be at least 0, got {value!r}")
+    return number
+
+
+def positive(name: str, value: float) -> float:
+    """A finite number above zero."""
+    number = finite(name, value)
+    if number <= 0:
+        raise ValueError(f"{name} must be above 0, got {value!r}")
+    return number
+
+
+def cosine(name: str, value: float) -> float:
+    """A number in [-1, 1]."""
+    number = finite(name, value)
+    if not -1 <= number <= 1:
+        raise ValueError(f"{name} must lie in [-1, 1], got {value!r}")
+    return number
+
+
+def count(name: str, value: SupportsIndex, low: int = 1) -> int:
+    """A whole number of at least ``low``; 5.0 and True are refused, NumPy integers are not."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise ValueError(f"{name} must be a whole number, got {value!r}") from None
+    if isinstance(value, bool):
+        raise ValueError(f"{name} must be a whole number, got {value!r}")
+    if number < low:
+        raise ValueError(f"{name} must be at least {low}, got {value!r}")
+    return number
+
+
+def plain(value: float | None) -> float | None:
+    """The number for a JSON file: what is infinite or not a number becomes null."""
+    return value if value is not None and math.isfinite(value) else None
