@@ -185,9 +185,7 @@ def _blocks(size: int) -> int:
 def _checksums(file: Path, blocks: Sequence[int]) -> list[int]:
     data = np.memmap(file, dtype=np.uint8, mode="r")
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        return list(
-            pool.map(lambda block: zlib.crc32(data[block * BLOCK : (block + 1) * BLOCK].data), blocks)
-        )
+        return list(pool.map(lambda block: zlib.crc32(data[block * BLOCK : (block + 1) * BLOCK].data), blocks))
 
 
 def _in_memory(build: Callable[[Bad], Iterator[Chunk]], on_bad: OnBad) -> Decoded:

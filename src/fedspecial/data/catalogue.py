@@ -33,9 +33,7 @@ def entry(name: str) -> Entry:
     for candidate in ENTRIES:
         if candidate.name == name:
             return candidate
-    raise InputError(
-        f"benchmark '{name}': not in the catalogue ({', '.join(names())}){did_you_mean(name, names())}"
-    )
+    raise InputError(f"benchmark '{name}': not in the catalogue ({', '.join(names())}){did_you_mean(name, names())}")
 
 
 def load(
@@ -96,9 +94,7 @@ def load(
     return replace(found, licence=chosen.licence).check()
 
 
-def request_for(
-    name: str, data: Path | None, domains: tuple[str, ...] | None = None, **options: Any
-) -> Request:
+def request_for(name: str, data: Path | None, domains: tuple[str, ...] | None = None, **options: Any) -> Request:
     """What a loader would be asked, for those who only want to know what is there."""
     chosen = entry(name)
     return Request(
@@ -142,9 +138,7 @@ def _root(chosen: Entry, data: Path | None) -> Path:
         return Path()
     place = data or (Path(os.environ[VARIABLE]) if os.environ.get(VARIABLE) else None)
     if place is None:
-        raise InputError(
-            f"benchmark '{chosen.name}' reads files: say where they are with --data or {VARIABLE}"
-        )
+        raise InputError(f"benchmark '{chosen.name}' reads files: say where they are with --data or {VARIABLE}")
     if not place.exists():
         raise InputError(f"data={place}: there is no such folder")
     return place

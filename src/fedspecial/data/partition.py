@@ -56,9 +56,7 @@ def dirichlet(
                 (np.cumsum(share)[:-1] * len(rows)).astype(np.int64)
                 for share, rows in zip(shares, by_class, strict=True)
             ]
-            counts = [
-                np.diff(cut, prepend=0, append=len(rows)) for cut, rows in zip(cuts, by_class, strict=True)
-            ]
+            counts = [np.diff(cut, prepend=0, append=len(rows)) for cut, rows in zip(cuts, by_class, strict=True)]
             if np.sum(counts, axis=0).min() >= min_per_client:
                 return _deal(by_class, cuts, clients, rng)
     raise InputError(
@@ -99,9 +97,7 @@ def shards(
     _enough(len(labels), clients, min_per_client)
     count = clients * shards_per_client
     if count > len(labels):
-        raise InputError(
-            f"shards_per_client={shards_per_client}: {count} shards cannot be cut from {len(labels)} rows"
-        )
+        raise InputError(f"shards_per_client={shards_per_client}: {count} shards cannot be cut from {len(labels)} rows")
     order = rng.permutation(len(labels))
     pieces = np.array_split(order[np.argsort(labels[order], kind="stable")], count)
     drawn = rng.permutation(count).reshape(clients, shards_per_client)
@@ -156,9 +152,7 @@ def deal(
         case "quantity":
             return quantity(labels, clients, alpha, min_per_client=min_per_client, rng=rng)
         case "sites":
-            raise InputError(
-                "partition=sites: this benchmark's data does not say which site a row belongs to"
-            )
+            raise InputError("partition=sites: this benchmark's data does not say which site a row belongs to")
     raise InputError(f"partition='{kind}': not one of {', '.join(KINDS)}{did_you_mean(kind, KINDS)}")
 
 
@@ -173,6 +167,4 @@ def _enough(rows: int, clients: int, min_per_client: int) -> None:
 
 def _enough_each(partition: Partition, min_per_client: int, field: str) -> None:
     if partition.sizes.min() < min_per_client:
-        raise InputError(
-            f"min_per_client={min_per_client}: {field} leaves a client with {partition.sizes.min()} rows"
-        )
+        raise InputError(f"min_per_client={min_per_client}: {field} leaves a client with {partition.sizes.min()} rows")

@@ -38,9 +38,7 @@ def capped(labels: np.ndarray, cap: int | None, seed: int, domain: str) -> np.nd
         return None
     classes, counts = np.unique(labels, return_counts=True)
     if cap < len(classes):
-        raise InputError(
-            f"cap={cap}: domain '{domain}' has {len(classes)} classes and needs a sample of each"
-        )
+        raise InputError(f"cap={cap}: domain '{domain}' has {len(classes)} classes and needs a sample of each")
     exact = counts * cap / len(labels)
     shares = np.maximum(np.floor(exact).astype(np.int64), 1)
     while (rest := cap - int(shares.sum())) != 0:

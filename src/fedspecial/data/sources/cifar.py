@@ -68,9 +68,7 @@ def load(request: Request, classes: tuple[str, ...]) -> Benchmark:
         first = size * (int(domain.removeprefix("task-")) - 1)
         order += names[first : first + size]
         chosen = [(y >= first) & (y < first + size) for _, y in parts]
-        train, test = (
-            (x[rows], y[rows] - first + size * task) for (x, y), rows in zip(parts, chosen, strict=True)
-        )
+        train, test = ((x[rows], y[rows] - first + size * task) for (x, y), rows in zip(parts, chosen, strict=True))
         domains.append(domain_as_published(domain, train, test, request))
     return Benchmark("cifar100", tuple(domains), tuple(order), mean=MEAN, std=STD, incremental="class")
 
@@ -79,19 +77,13 @@ def _names(request: Request) -> list[str]:
     folder = base(request)
     missing = next((path for path in needs(request, "") if not path.is_file()), None)
     if missing is not None:
-        if (request.root / "cifar-100-python").exists() or (
-            request.root / "cifar-100-python.tar.gz"
-        ).exists():
+        if (request.root / "cifar-100-python").exists() or (request.root / "cifar-100-python.tar.gz").exists():
             raise InputError(
                 "cifar-100-python: this version is a pickle, which can run code when it is opened, so it is "
                 f"not read; use the binary version{request.place('')}"
             )
-        raise InputError(
-            f"{request.shown(missing)}: not in the data folder {request.root}{request.place('')}"
-        )
+        raise InputError(f"{request.shown(missing)}: not in the data folder {request.root}{request.place('')}")
     names = (folder / "fine_label_names.txt").read_text("utf-8", "replace").split()
     if len(names) != NUM_CLASSES:
-        raise InputError(
-            f"{request.shown(folder)}/fine_label_names.txt: {len(names)} names, expected {NUM_CLASSES}"
-        )
+        raise InputError(f"{request.shown(folder)}/fine_label_names.txt: {len(names)} names, expected {NUM_CLASSES}")
     return names

@@ -97,12 +97,8 @@ def read(request: Request, domain: str) -> Parts:
             if domain == "qnli" and "train" in path.name and path.with_name("dev.tsv").is_file():
                 request.notice(f"{shown}: not there; the development part is split 70/30 instead")
                 continue
-            instead = (
-                "; MRPC may stand in as its own domain: domains=sst2,mrpc,qnli" if domain == "qqp" else ""
-            )
-            raise InputError(
-                f"{shown}: not in the data folder {request.root}{request.place(domain)}{instead}"
-            )
+            instead = "; MRPC may stand in as its own domain: domains=sst2,mrpc,qnli" if domain == "qqp" else ""
+            raise InputError(f"{shown}: not in the data folder {request.root}{request.place(domain)}{instead}")
         if domain in FDU:
             part = text.read_labelled(path, shown, BINARY, bad)
         else:
@@ -112,6 +108,13 @@ def read(request: Request, domain: str) -> Parts:
         request.tick(1, 1)
         found.append(part)
     return found[0], found[1] if len(found) > 1 else None
+
+
+def texts(request: Request, domain: str, classes: tuple[str, ...]) -> list[tuple[str, ...]]:
+    """One training text of each class, for people to look at."""
+    part, _ = read(request, domain)
+    first = [int(np.flatnonzero(part.labels == label)[0]) for label in range(len(classes))]
+    return [part.texts[row] for row in first]
 
 
 def encoder(options: Mapping[str, Any]) -> Callable[[text.Texts], np.ndarray]:
@@ -127,9 +130,7 @@ def load(request: Request, classes: tuple[str, ...]) -> Benchmark:
     from fedspecial.data.benchmark import Benchmark
 
     name = "fdu-mtl" if request.domains[0] in FDU else "glue"
-    return Benchmark(
-        name, tuple(_domain(request, domain) for domain in request.domains), classes, kind="text"
-    )
+    return Benchmark(name, tuple(_domain(request, domain) for domain in request.domains), classes, kind="text")
 
 
 def _domain(request: Request, name: str) -> Domain:

@@ -34,22 +34,13 @@ def read_list(request: Request, domain: str, part: str, bad: Bad) -> tuple[list[
     """The image files of a list and their labels."""
     path = list_file(request, domain, part)
     if not path.is_file():
-        raise InputError(
-            f"{request.shown(path)}: not in the data folder {request.root}{request.place(domain)}"
-        )
+        raise InputError(f"{request.shown(path)}: not in the data folder {request.root}{request.place(domain)}")
     root = image_root(request, domain)
     files, labels = [], []
     for row, line in enumerate(path.read_text("utf-8", "replace").splitlines()):
         name, _, label = line.strip().rpartition(" ")
-        if (
-            not name
-            or not label.lstrip("-").isdigit()
-            or ".." in Path(name).parts
-            or Path(name).is_absolute()
-        ):
-            bad.add(
-                row, f"{request.shown(path)}: row {row + 1}: not 'domain/class/file label': {line[:60]!r}"
-            )
+        if not name or not label.lstrip("-").isdigit() or ".." in Path(name).parts or Path(name).is_absolute():
+            bad.add(row, f"{request.shown(path)}: row {row + 1}: not 'domain/class/file label': {line[:60]!r}")
             name, label = "", "0"
         files.append(root / name)
         labels.append(int(label))
@@ -70,9 +61,7 @@ def needs(request: Request, domain: str) -> list[Path]:
 
 def count(request: Request, domain: str) -> tuple[int, int | None]:
     """How many of the listed images are there."""
-    found = [
-        sum(map(Path.is_file, read_list(request, domain, part, Bad("skip"))[0])) for part in ("train", "test")
-    ]
+    found = [sum(map(Path.is_file, read_list(request, domain, part, Bad("skip"))[0])) for part in ("train", "test")]
     return found[0], found[1]
 
 
@@ -111,7 +100,6 @@ def _present(
     rows = bad.keep(len(files))
     if len(rows) == 0:
         raise InputError(
-            f"domain '{domain}' {part}: none of the {len(files)} images of {listed} is there"
-            f"{request.place(domain)}"
+            f"domain '{domain}' {part}: none of the {len(files)} images of {listed} is there{request.place(domain)}"
         )
     return [files[row] for row in rows], labels[rows]

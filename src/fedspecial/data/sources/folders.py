@@ -81,9 +81,7 @@ def scan(folders: Sequence[Path], classes: Sequence[str], shown: str, bad: Bad) 
         sites += [site] * (len(files) - before)
         if len(files) == before:
             bad.add(-1, f"{folder}: no images there; domain '{shown}' needs some in class/image folders")
-    return Tree(
-        tuple(files), np.array(labels, np.int64), np.array(sites, np.int64) if len(folders) > 1 else None
-    )
+    return Tree(tuple(files), np.array(labels, np.int64), np.array(sites, np.int64) if len(folders) > 1 else None)
 
 
 def refuse_missing_classes(tree: Tree, classes: Sequence[str], folder: str) -> None:
@@ -104,9 +102,7 @@ def decode(
         while part := list(islice(rows, CHUNK)):
             pictures = []
             kept = []
-            for row, picture in zip(
-                part, pool.map(lambda row: _picture(files[row], size), part), strict=True
-            ):
+            for row, picture in zip(part, pool.map(lambda row: _picture(files[row], size), part), strict=True):
                 if isinstance(picture, str):
                     bad.add(row, f"{shown[row]}: {picture}")
                 else:

@@ -23,9 +23,7 @@ def read(images: Path, labels: Path, bad: Bad, num_classes: int = 10) -> tuple[n
     if whole < promised:
         short = images.name if len(pictures) < promised else labels.name
         for row in range(whole, promised):
-            bad.add(
-                row, f"{short}: truncated at row {whole + 1}: {promised} rows promised, {whole} are there"
-            )
+            bad.add(row, f"{short}: truncated at row {whole + 1}: {promised} rows promised, {whole} are there")
     x = np.zeros((promised, *pictures.shape[1:]), np.uint8)
     x[:whole] = pictures[:whole]
     full = np.zeros(promised, np.int64)
@@ -42,9 +40,7 @@ def _array(path: Path, dimensions: int) -> tuple[np.ndarray, int]:
         raise InputError(f"{path.name}: {damage or 'too short for an idx header'}")
     zero, kind, rank = struct.unpack(">HBB", raw[:4])
     if zero != 0 or kind != 8 or rank != dimensions:
-        raise InputError(
-            f"{path.name}: not an idx file of bytes with {dimensions} dimensions (magic {raw[:4].hex()})"
-        )
+        raise InputError(f"{path.name}: not an idx file of bytes with {dimensions} dimensions (magic {raw[:4].hex()})")
     count, *sides = struct.unpack(f">{dimensions}I", raw[4:head])
     row = int(np.prod(sides, dtype=np.int64)) if sides else 1
     if row == 0:

@@ -20,9 +20,7 @@ def read(path: Path, bad: Bad, side: int = 16, num_classes: int = 10) -> tuple[n
         try:
             y[row], x[row] = _line(line, side * side)
         except (ValueError, IndexError):
-            bad.add(
-                row, f"{path.name}: row {row + 1}: not 'label index:value …' with indices 1…{side * side}"
-            )
+            bad.add(row, f"{path.name}: row {row + 1}: not 'label index:value …' with indices 1…{side * side}")
     check_labels(y, num_classes, path.name, bad)
     return x.reshape(-1, side, side), y
 

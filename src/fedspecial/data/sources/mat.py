@@ -24,9 +24,7 @@ def read(path: Path, bad: Bad, num_classes: int = 10) -> tuple[np.ndarray, np.nd
         raise InputError(f"{path.name}: it has no variables X and y")
     x, y = found["X"], found["y"].ravel().astype(np.int64)
     if x.ndim != 4 or x.shape[:3] != (32, 32, 3) or x.dtype != np.uint8:
-        raise InputError(
-            f"{path.name}: X is {x.dtype} {'×'.join(map(str, x.shape))}, expected uint8 32×32×3×n"
-        )
+        raise InputError(f"{path.name}: X is {x.dtype} {'×'.join(map(str, x.shape))}, expected uint8 32×32×3×n")
     if x.shape[3] != len(y):
         raise InputError(f"{path.name}: {x.shape[3]} images but {len(y)} labels")
     check_labels(np.where(y == 10, 0, y), num_classes, path.name, bad)

@@ -68,7 +68,20 @@ def _with_size(request: Request) -> Request:
 
 
 def _load_json(request: Request) -> Benchmark:
-    options, encode = request.options, corpora.encoder(request.options)
+    encode, rows = corpora.encoder(request.options), _json_rows(request)
+    x = encode(text.Texts(tuple(rows.content), np.zeros(0, np.int64)))
+    return _benchmark(request, rows, x, "text")
+
+
+def texts(request: Request, domain: str, classes: tuple[str, ...]) -> list[tuple[str, ...]]:
+    """One text of each class, for people to look at."""
+    rows = _json_rows(request)
+    first = {label: row for row, label in enumerate(rows.labels) if rows.domains[row] == domain}
+    return [rows.content[first[label]] for label in classes]
+
+
+def _json_rows(request: Request) -> Rows:
+    options = request.options
     fields = [str(options[name]) for name in ("domain_column", "label_column", "text_column")]
     site = options["site_column"]
     rows = Rows([], [], [], [], [])
@@ -81,8 +94,7 @@ def _load_json(request: Request) -> Benchmark:
             rows.sites.append(str(item[site]) if site else "")
             rows.content.append((str(item[fields[2]]),))
         tell_skipped(shown, bad.found, request.notice)
-    x = encode(text.Texts(tuple(rows.content), np.zeros(0, np.int64)))
-    return _benchmark(request, rows, x, "text")
+    return rows
 
 
 def _load_csv(request: Request) -> Benchmark:
@@ -95,9 +107,7 @@ def _load_csv(request: Request) -> Benchmark:
         if header and table.header != header:
             raise InputError(f"{shown}: row 1: its columns differ from those of the other files")
         header = table.header
-        wanted = [
-            tables.column(table, str(options[name]), shown) for name in ("domain_column", "label_column")
-        ]
+        wanted = [tables.column(table, str(options[name]), shown) for name in ("domain_column", "label_column")]
         site = tables.column(table, str(options["site_column"]), shown) if options["site_column"] else None
         for number, cells in table.rows:
             rows.where.append(f"{shown}: row {number}")
@@ -109,16 +119,12 @@ def _load_csv(request: Request) -> Benchmark:
     special = {options["domain_column"], options["label_column"], options["site_column"]}
     features = [index for index, name in enumerate(header) if name not in special]
     if not features:
-        raise InputError(
-            f"{request.root}: no columns besides {', '.join(str(name) for name in special if name)}"
-        )
+        raise InputError(f"{request.root}: no columns besides {', '.join(str(name) for name in special if name)}")
     rows, x = _features(request, rows, header, features)
     return _benchmark(request, rows, x, "table")
 
 
-def _features(
-    request: Request, rows: Rows, header: list[str], features: list[int]
-) -> tuple[Rows, np.ndarray]:
+def _features(request: Request, rows: Rows, header: list[str], features: list[int]) -> tuple[Rows, np.ndarray]:
     """Numbers as they are; a column in which nothing is a number becomes one 0/1 column per value."""
     bad, blocks = Bad(request.on_bad), []
     for index in features:
@@ -126,9 +132,7 @@ def _features(
         present = sorted({cell for cell in cells if cell.lower() not in tables.MISSING})
         if present and not any(tables.is_number(cell) for cell in present):
             if len(present) > tables.MAX_CATEGORIES:
-                raise InputError(
-                    f"column '{header[index]}': {len(present)} words, at most {tables.MAX_CATEGORIES}"
-                )
+                raise InputError(f"column '{header[index]}': {len(present)} words, at most {tables.MAX_CATEGORIES}")
             codes = np.array([present.index(cell) if cell in present else -1 for cell in cells])
             block = (codes[:, None] == np.arange(len(present))).astype(np.float64)
             block[codes < 0] = np.nan
@@ -144,10 +148,7 @@ def _features(
     tell_skipped("table", bad.found, request.notice)
     kept = bad.keep(len(x))
     x = x[kept]
-    picked = [
-        [part[row] for row in kept]
-        for part in (rows.where, rows.domains, rows.labels, rows.sites, rows.content)
-    ]
+    picked = [[part[row] for row in kept] for part in (rows.where, rows.domains, rows.labels, rows.sites, rows.content)]
     return Rows(*picked), tables.with_indicators(x, np.flatnonzero(np.isnan(x).any(axis=0)).tolist())
 
 
@@ -172,16 +173,12 @@ def _benchmark(request: Request, rows: Rows, x: np.ndarray, kind: str) -> Benchm
         mine = np.array([domain == name for domain in rows.domains])
         owned = sites[mine] if sites is not None else None
         found.append(domain_split(name, x[mine], labels[mine], request, owned, len(owners)))
-    benchmark = Benchmark(
-        "folders", tuple(found), tuple(classes), kind="table" if kind == "table" else "text"
-    )
+    benchmark = Benchmark("folders", tuple(found), tuple(classes), kind="table" if kind == "table" else "text")
     return _scaled(benchmark) if kind == "table" else benchmark
 
 
 def _in_order(labels: set[str]) -> list[str]:
-    return sorted(
-        labels, key=lambda label: (0, float(label), label) if tables.is_number(label) else (1, 0.0, label)
-    )
+    return sorted(labels, key=lambda label: (0, float(label), label) if tables.is_number(label) else (1, 0.0, label))
 
 
 def _scaled(benchmark: Benchmark) -> Benchmark:
@@ -202,9 +199,7 @@ def _scaled(benchmark: Benchmark) -> Benchmark:
     mean, std = np.where(binary, 0, mean), np.where(binary | (std == 0), 1, std)
 
     def scale(samples: Samples) -> Samples:
-        return Samples(
-            (samples.x - torch.from_numpy(mean).float()) / torch.from_numpy(std).float(), samples.y
-        )
+        return Samples((samples.x - torch.from_numpy(mean).float()) / torch.from_numpy(std).float(), samples.y)
 
     domains = tuple(replace(d, train=scale(d.train), test=scale(d.test)) for d in benchmark.domains)
     return replace(benchmark, domains=domains)

@@ -83,8 +83,7 @@ def read_csv(path: Path, shown: str, bad: Bad, header: Sequence[str] = ()) -> Ta
 def column(table: Table, name: str, shown: str) -> int:
     if name not in table.header:
         raise InputError(
-            f"{shown}: row 1: no column '{name}' among {', '.join(table.header)}"
-            f"{did_you_mean(name, table.header)}"
+            f"{shown}: row 1: no column '{name}' among {', '.join(table.header)}{did_you_mean(name, table.header)}"
         )
     return table.header.index(name)
 
@@ -127,9 +126,7 @@ def load(request: Request, classes: tuple[str, ...]) -> Benchmark:
     for domain in request.domains:
         path = needs(request, domain)[0]
         if not path.is_file():
-            raise InputError(
-                f"{request.shown(path)}: not in the data folder {request.root}{request.place(domain)}"
-            )
+            raise InputError(f"{request.shown(path)}: not in the data folder {request.root}{request.place(domain)}")
         bad = Bad(request.on_bad)
         x, y = read_hospital(path, request.shown(path), bad)
         tell_skipped(f"domain '{domain}'", bad.found, request.notice)

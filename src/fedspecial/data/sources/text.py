@@ -38,9 +38,7 @@ def lines(path: Path, shown: str, bad: Bad) -> Iterator[tuple[int, str]]:
             yield row, raw.decode("utf-8")
         except UnicodeDecodeError as error:
             byte = f"0x{raw[error.start]:02x}"
-            bad.add(
-                row, f"{shown}: row {row + 1}: not UTF-8 text (byte {byte} at position {error.start + 1})"
-            )
+            bad.add(row, f"{shown}: row {row + 1}: not UTF-8 text (byte {byte} at position {error.start + 1})")
 
 
 def read_columns(

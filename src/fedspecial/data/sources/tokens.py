@@ -28,9 +28,7 @@ def hashed(texts: Sequence[tuple[str, ...]], *, vocab: int, length: int, ngrams:
     [[32, 54, 32, 58, 0]]
     """
     if vocab <= _FIRST or length < 1 or ngrams not in (1, 2):
-        raise InputError(
-            f"vocab={vocab}, length={length}, ngrams={ngrams}: need vocab > 2, length ≥ 1, ngrams 1 or 2"
-        )
+        raise InputError(f"vocab={vocab}, length={length}, ngrams={ngrams}: need vocab > 2, length ≥ 1, ngrams 1 or 2")
     known: dict[str, int] = {}
     out = np.zeros((len(texts), length), np.int64)
     for row, parts in enumerate(texts):

@@ -48,9 +48,7 @@ def load(request: Request, classes: tuple[str, ...]) -> Benchmark:
     for domain in request.domains:
         folder = base(request) / domain
         if not folder.is_dir():
-            raise InputError(
-                f"{request.shown(folder)}: not in the data folder {request.root}{request.place(domain)}"
-            )
+            raise InputError(f"{request.shown(folder)}: not in the data folder {request.root}{request.place(domain)}")
         found.append(_domain(request, domain, [folder], classes))
     return Benchmark(str(request.options["folder"]).lower(), tuple(found), classes, mean=MEAN, std=STD)
 
@@ -69,15 +67,7 @@ def load_own(request: Request) -> Benchmark:
     domains = request.domains or tuple(known)
     parts = {domain: [home / domain for home in homes] for domain in domains}
     classes = tuple(
-        sorted(
-            {
-                name
-                for part in parts.values()
-                for folder in part
-                if folder.is_dir()
-                for name in _classes(folder)
-            }
-        )
+        sorted({name for part in parts.values() for folder in part if folder.is_dir() for name in _classes(folder)})
     )
     found = tuple(_domain(request, domain, part, classes) for domain, part in parts.items())
     return Benchmark("folders", found, classes, mean=MEAN, std=STD)
@@ -93,9 +83,7 @@ def _domain(request: Request, domain: str, parts: Sequence[Path], classes: tuple
     bad = Bad(request.on_bad)
     tree = folders.scan(parts, classes, domain, bad)
     tell_skipped(f"domain '{domain}'", bad.found, request.notice)
-    folders.refuse_missing_classes(
-        tree, classes, request.shown(parts[0]) if len(parts) == 1 else f"domain '{domain}'"
-    )
+    folders.refuse_missing_classes(tree, classes, request.shown(parts[0]) if len(parts) == 1 else f"domain '{domain}'")
     decoded = decode_files(request, f"domain '{domain}'", tree.files, tree.labels)
     sites = None
     if tree.sites is not None:

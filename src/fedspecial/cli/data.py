@@ -1,0 +1,190 @@
+"""`fedspecial data`: what is there, whether it is whole, and what it looks like."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fedspecial.data import catalogue
+from fedspecial.data.sources.common import Tick, silent
+from fedspecial.errors import InputError, did_you_mean
+
+if TYPE_CHECKING:
+    from fedspecial.config import Config
+    from fedspecial.data.benchmark import Benchmark
+    from fedspecial.data.sources.entries import Entry, Size
+
+app = typer.Typer(help="The benchmarks' data: list, check, show.", no_args_is_help=True)
+
+Data = Annotated[Path | None, typer.Option(help="The data folder (or the variable FEDSPECIAL_DATA).")]
+Name = Annotated[str, typer.Argument(help="A benchmark or a preset.")]
+Pairs = Annotated[list[str] | None, typer.Argument(help="Words as key=value, such as domains=usps,mnist.")]
+MARKS = {"ok": "ok     ", "note": "note   ", "smaller": "smaller", "bad": "BAD    "}
+
+
+@app.command("list")
+def list_(data: Data = None) -> None:
+    """Every benchmark: domains in order, classes, expected and found sizes, licence, where to get it."""
+    from fedspecial.data.check import found_sizes
+
+    for name in catalogue.names():
+        entry = catalogue.entry(name)
+        _say(f"{name}: {entry.title}")
+        way = "class-incremental" if entry.incremental == "class" else "domain-incremental"
+        if entry.num_classes:
+            _say(f"  {entry.num_classes} classes, {entry.kind}, {way}")
+        _list_sizes(entry, found_sizes(name, data))
+        _say(f"  licence: {entry.licence}")
+        for domain, place in entry.places.items():
+            _say(f"  get it: {domain + ': ' if domain else ''}{place}")
+        if entry.options:
+            _say("  options: " + ", ".join(f"{key}={value}" for key, value in entry.options.items()))
+        _say("")
+
+
+def _list_sizes(entry: Entry, found: dict[str, Size]) -> None:
+    for number, domain in enumerate(entry.all_domains):
+        order = f"{number + 1}." if domain in entry.domains else "+ "
+        expected = _size(entry.sizes.get(domain)) or ("built in" if not entry.needs_data else "no published size")
+        here = "" if not entry.needs_data else f"; found {_size(found.get(domain)) or 'nothing'}"
+        _say(f"  {order:<3}{domain:<14}{expected}{here}")
+
+
+def _size(size: Size | None) -> str:
+    if size is None:
+        return ""
+    return f"{size[0]:,}" if size[1] is None else f"{size[0]:,} + {size[1]:,}"
+
+
+@app.command()
+def check(
+    name: Name,
+    words: Pairs = None,
+    data: Data = None,
+    strict: Annotated[bool, typer.Option(help="Exit 2 also for less than was published.")] = False,
+) -> None:
+    """Read every sample once: counts, shapes, labels, checksums; what is missing, file by file.
+
+    Exits 0 if all can be used, though it be smaller than published (--strict: 2); 2 if anything can't be read.
+    """
+    from fedspecial.data import check as checking
+
+    config = _config(name, words, data)
+    found = []
+    with _progress() as tick:
+        for finding in checking.check(config.benchmark, tick=tick, **_load_words(config)):
+            found.append(finding)
+            _say(f"{MARKS[finding.level]} {finding.line}")
+    bad = sum(finding.level == "bad" for finding in found)
+    _say(f"{name}: {'all of it can be used' if not bad else f'problems: {bad}'}")
+    raise typer.Exit(checking.exit_code(found, strict))
+
+
+@app.command()
+def show(
+    name: Name,
+    words: Pairs = None,
+    data: Data = None,
+    out: Annotated[Path | None, typer.Option(help="The picture's file; NAME.png without it.")] = None,
+) -> None:
+    """One picture: samples of each domain and class, and the label histogram per client for the chosen alpha."""
+    config = _config(name, words, data)
+    with _progress() as tick:
+        benchmark = catalogue.load(config.benchmark, notice=_say, tick=tick, **_load_words(config))
+    path = out or Path(f"{name}.png")
+    _draw(config, benchmark, path)
+    _say(f"wrote {path}")
+
+
+def _draw(config: Config, benchmark: Benchmark, path: Path) -> None:
+    from fedspecial.core.streams import stream
+    from fedspecial.data.partition import deal
+    from fedspecial.data.show import picture, save
+    from fedspecial.data.sources import tables
+
+    partitions = [
+        deal(
+            config.partition, domain.train.y.numpy(), config.clients, alpha=config.alpha,
+            min_per_client=config.min_per_client, sites=domain.sites,
+            rng=stream(config.seed, "partition", *(() if config.shared_proportions else (task,))),
+        )
+        for task, domain in enumerate(benchmark.domains, start=1)
+    ]  # fmt: skip
+    real = any(domain.sites is not None for domain in benchmark.domains)
+    split = "real sites" if real else f"{config.partition}, alpha={config.alpha:g}, seed={config.seed}"
+    known = [*tables.FEATURES, *(f"{key}?" for key in tables.FEATURES if key not in tables.ALWAYS_KNOWN)]
+    figure = picture(
+        benchmark, partitions,
+        title=f"{benchmark.name}: {partitions[0].num_clients} clients, {split}",
+        texts=_texts(config, benchmark) if benchmark.kind == "text" else None,
+        features=known if config.benchmark == "heart" else (),
+    )  # fmt: skip
+    save(figure, path)
+
+
+def _texts(config: Config, benchmark: Benchmark) -> list[list[tuple[str, ...]]]:
+    """One text of each domain and class, read again: hashed words can't be turned back."""
+    from dataclasses import replace
+
+    from fedspecial.data.sources import corpora, own
+
+    request = catalogue.request_for(config.benchmark, _folder(config), config.domains, **config.options)
+    request = replace(request, on_bad="skip")
+    read = own.texts if config.benchmark == "folders" else corpora.texts
+    return [read(request, domain.name, benchmark.classes) for domain in benchmark.domains]
+
+
+def _config(name: str, words: list[str] | None, data: Path | None) -> Config:
+    """A benchmark's or preset's words with the user's over them; a benchmark's own options may stand alone."""
+    from fedspecial.config import Config, first_words, parse_pairs, preset_words
+
+    given = parse_pairs(words or [])
+    entry = catalogue.entry(str(preset_words(name).get("benchmark", name)))
+    own = {key: given.pop(key) for key in list(given) if key in entry.options}
+    for key in given:
+        if key not in Config.model_fields:
+            hint = did_you_mean(key, [*Config.model_fields, *entry.options])
+            raise InputError(f"{key}: there is no such word for the data of '{entry.name}'{hint}")
+    found = first_words({"benchmark": name, **given, **({"data": str(data)} if data else {})})
+    settled = {key: value for key, value in found.items() if key in Config.model_fields}
+    return Config(**{**settled, "options": {**settled.get("options", {}), **own}})
+
+
+def _folder(config: Config) -> Path | None:
+    return Path(config.data) if config.data else None
+
+
+def _load_words(config: Config) -> dict[str, Any]:
+    return {
+        "data": _folder(config),
+        "domains": config.domains,
+        "cap": config.cap,
+        "image_size": config.image_size,
+        "seed": config.seed,
+        "on_bad": config.on_bad,
+        **config.options,
+    }
+
+
+@contextmanager
+def _progress() -> Iterator[Tick]:
+    """A bar on a terminal; elsewhere nothing, since the findings are lines of their own."""
+    if not sys.stderr.isatty():
+        yield silent
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("reading"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        bar = progress.add_task("reading", total=None)
+        yield lambda done, total: progress.update(bar, completed=done, total=total)
+
+
+def _say(line: str) -> None:
+    typer.echo(line)
