@@ -45,9 +45,14 @@ def run(
     given.pop("about", None)
     given |= words
     objects = Objects.of(benchmark, model, method, given)
-    settled = first_words(objects.words | given | ({"out": str(out)} if out is not None else {}))
+    return start(objects.words | given | ({"out": str(out)} if out is not None else {}), objects, listeners)
+
+
+def start(words: Words, objects: Objects | None = None, listeners: Sequence[Listener] = ()) -> Result:
+    """Begin a run from its words."""
+    settled = first_words(words)
     folder = rundir.create(settled)
-    return _execute(folder, settled, objects, listeners)
+    return _execute(folder, settled, objects or Objects(), listeners)
 
 
 def resume(
@@ -70,8 +75,14 @@ def resume(
 class Objects:
     """Objects that the caller gave instead of names."""
 
-    def __init__(self, words: Words, benchmark: Benchmark | None, model: nn.Module | None, method: Method | None):
-        self.words, self.benchmark, self.model, self.method = words, benchmark, model, method
+    def __init__(
+        self,
+        words: Words | None = None,
+        benchmark: Benchmark | None = None,
+        model: nn.Module | None = None,
+        method: Method | None = None,
+    ) -> None:
+        self.words, self.benchmark, self.model, self.method = words or {}, benchmark, model, method
 
     @staticmethod
     def of(benchmark: Any, model: Any, method: Any, given: Words) -> Objects:

@@ -138,7 +138,19 @@ def first_words(given: Mapping[str, Any]) -> Words:
 
     methods.check_name(config.method)
     own = {k: v for k, v in by_method.get(config.method, {}).items() if not _replaced(k, words)}
-    return {**own, **base, "method": config.method}
+    return _with_options({**own, **base, "method": config.method}, config)
+
+
+def _with_options(words: Words, config: Config) -> Words:
+    """Words that only the benchmark's reader knows, such as a CSV's label column, go into `options`."""
+    from fedspecial.data import catalogue
+
+    if config.benchmark.startswith("object:"):
+        return words
+    readers = catalogue.entry(config.benchmark).options
+    mine = {key: value for key, value in words.items() if key in readers and key not in Config.model_fields}
+    rest = {key: value for key, value in words.items() if key not in mine}
+    return {**rest, "options": {**config.options, **mine}} if mine else rest
 
 
 def resolve(words: Mapping[str, Any], method: Method | None = None) -> Resolved:

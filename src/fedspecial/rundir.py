@@ -21,7 +21,7 @@ RUNS = Path("runs")
 def create(words: Words) -> Path:
     """A new directory with the words of the run in it; one that exists is never touched."""
     out = words.get("out")
-    folder = Path(out) if out else _next_number(words)
+    folder = Path(out) if out else next_number(f"{words.get('benchmark', 'run')}-{words.get('method', '')}")
     words["out"] = str(folder)
     try:
         folder.mkdir(parents=True)
@@ -69,8 +69,8 @@ def drop_if_untouched(folder: Path) -> None:
         folder.rmdir()
 
 
-def _next_number(words: Words) -> Path:
-    stem = f"{words.get('benchmark', 'digits-shift')}-{words.get('method', 'special')}"
+def next_number(stem: str) -> Path:
+    """The first free ``runs/STEM-001``, ``-002``, …"""
     stem = "".join(c if c.isalnum() or c in "-_." else "-" for c in stem)
     numbers = [int(p.name.rpartition("-")[2]) for p in RUNS.glob(f"{stem}-*") if p.name.rpartition("-")[2].isdigit()]
     return RUNS / f"{stem}-{max(numbers, default=0) + 1:03d}"

@@ -7,6 +7,7 @@ import hashlib
 import json
 import platform
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -17,14 +18,13 @@ from torch import nn
 import fedspecial
 from fedspecial import models, rundir
 from fedspecial.config import Config, Resolved, data_folder
-from fedspecial.core.events import Event, EventLog, RunStarted, read_events
+from fedspecial.core.events import Event, EventLog, RunResumed, RunStarted, read_events
 from fedspecial.core.messages import ServerState
 from fedspecial.core.streams import stream, stream_seed
-from fedspecial.core.vector import FlatModel
-from fedspecial.data import catalogue
+from fedspecial.core.vector import FlatModel, raw_bytes
 from fedspecial.data.benchmark import Benchmark, Domain, Samples
 from fedspecial.data.impute import impute
-from fedspecial.data.partition import Partition, partition_by
+from fedspecial.data.partition import Partition, deal
 from fedspecial.engine import checkpoint as checkpoints
 from fedspecial.engine.blobs import write_whole
 from fedspecial.engine.checkpoint import Checkpoint, Keeper, Position
@@ -44,27 +44,37 @@ Listener = Callable[[Event], None]
 
 
 def execute(
-    folder: Path, resolved: Resolved, benchmark: Benchmark | None, module: nn.Module | None,
+    folder: Path,
+    resolved: Resolved,
+    benchmark: Benchmark | None,
+    module: nn.Module | None,
     listeners: tuple[Listener, ...] = (),
-) -> Result:  # fmt: skip
+) -> Result:
     """Run (or go on with) what stands in `folder`, and leave its result there."""
-    config = resolved.config
-    with fixed_threads(config.threads):
-        benchmark = load_benchmark(config) if benchmark is None else benchmark.check()
+    with fixed_threads(resolved.config.threads):
+        benchmark = load_benchmark(resolved.config) if benchmark is None else benchmark.check()
+        resolved = settle_sites(resolved, benchmark)
         saved = checkpoints.load(folder / "checkpoint")
         run = prepare(folder, resolved, benchmark, module, saved, listeners)
         if saved is None:
             rundir.write_words(folder, resolved.words(), {**versions(), "data_sha256": data_sha256(benchmark)})
             run.emit(_started(run))
+        else:
+            run.tell(_started(run))
+            run.tell(RunResumed(saved.position.task, saved.position.round))
         learn(run)
         run.log.close()
     return write_result(folder, run)
 
 
 def prepare(
-    folder: Path, resolved: Resolved, benchmark: Benchmark, module: nn.Module | None, saved: Checkpoint | None,
+    folder: Path,
+    resolved: Resolved,
+    benchmark: Benchmark,
+    module: nn.Module | None,
+    saved: Checkpoint | None,
     listeners: tuple[Listener, ...] = (),
-) -> Run:  # fmt: skip
+) -> Run:
     """Everything a run needs, at its beginning or where the checkpoint left it."""
     config, method = resolved.config, resolved.method
     position = saved.position if saved else Position()
@@ -83,46 +93,85 @@ def prepare(
         server.tensors, server.numbers = keeper.tensors(saved), dict(saved.numbers)
     states = ClientStates(keeper.blobs, {int(k): v for k, v in saved.clients.items()} if saved else None)
     plan = LocalPlan(
-        None if config.local_steps else config.local_epochs, config.local_steps, config.batch_size,
-        config.optimizer, config.momentum, config.weight_decay,
-    )  # fmt: skip
+        None if config.local_steps else config.local_epochs,
+        config.local_steps,
+        config.batch_size,
+        config.optimizer,
+        config.momentum,
+        config.weight_decay,
+    )
     engine = InProcess(
-        federation, method, model, plan, config.seed, states, Payloads(saved.payloads if saved else None),
+        federation,
+        method,
+        model,
+        plan,
+        config.seed,
+        states,
+        Payloads(saved.payloads if saved else None),
         keep_batch_norm=config.batch_norm == "local",
-    )  # fmt: skip
+    )
     log = EventLog(folder / "events.jsonl", cut=saved.events_offset if saved else 0)
     return Run(config, method, federation, model, engine, log, keeper, vector, server, position, listeners)
 
 
 def load_benchmark(config: Config) -> Benchmark:
+    from fedspecial.data import catalogue
+
     return catalogue.load(
-        config.benchmark, data=data_folder(config), domains=config.domains, cap=config.cap,
-        image_size=config.image_size, seed=config.seed, on_bad=config.on_bad, **config.options,
-    ).check()  # fmt: skip
+        config.benchmark,
+        data=data_folder(config),
+        domains=config.domains,
+        cap=config.cap,
+        image_size=config.image_size,
+        seed=config.seed,
+        on_bad=config.on_bad,
+        **config.options,
+    ).check()
+
+
+def settle_sites(resolved: Resolved, benchmark: Benchmark) -> Resolved:
+    """Where the data comes from real sites, these are the clients, and nothing is dealt out again."""
+    counts = {len(domain.sites) for domain in benchmark.domains if domain.sites is not None}
+    config = resolved.config
+    if not counts:
+        return resolved
+    if len(counts) > 1:
+        raise InputError(f"benchmark '{benchmark.name}': its domains have {sorted(counts)} sites; give each every site")
+    sites = counts.pop()
+    if config.clients_per_round > sites:
+        raise InputError(f"clients_per_round={config.clients_per_round}: the data has only {sites} sites")
+    return Resolved(config.model_copy(update={"clients": sites, "partition": "sites"}), resolved.method)
 
 
 def make_federation(config: Config, benchmark: Benchmark) -> Federation:
     """Who holds what: a function of the seed, the task and the partition words, not of the method."""
 
-    def deal(task: int, domain: Domain) -> Partition:
+    def deal_out(task: int, domain: Domain) -> Partition:
         keys = () if config.shared_proportions else (task,)
-        return partition_by(
-            config.partition, domain, clients=config.clients, alpha=config.alpha,
-            min_per_client=config.min_per_client, rng=stream(config.seed, "partition", *keys),
-        )  # fmt: skip
+        return deal(
+            config.partition,
+            domain.train.y.numpy(),
+            config.clients,
+            alpha=config.alpha,
+            min_per_client=config.min_per_client,
+            sites=domain.sites,
+            rng=stream(config.seed, "partition", *keys),
+        )
 
-    tables = benchmark.kind == "table" and any(torch.isnan(d.train.x).any() for d in benchmark.domains)
-    if tables:
-        benchmark = impute(benchmark, [deal(i, d) for i, d in enumerate(benchmark.domains, start=1)])
-    return Federation(benchmark, config.clients, deal)
+    if benchmark.kind == "table" and any(bool(torch.isnan(d.train.x).any()) for d in benchmark.domains):
+        benchmark = impute(benchmark, [deal_out(i, d) for i, d in enumerate(benchmark.domains, start=1)])
+    return Federation(benchmark, config.clients, deal_out)
 
 
 def make_module(config: Config, benchmark: Benchmark, outputs: int, module: nn.Module | None) -> nn.Module:
     if module is None:
         module = models.build(
-            config.model, input_shape=benchmark.input_shape, num_classes=outputs, width=config.width,
+            config.model,
+            input_shape=benchmark.input_shape,
+            num_classes=outputs,
+            width=config.width,
             seed=stream_seed(config.seed, "init") % 2**63,
-        )  # fmt: skip
+        )
         if config.weights is not None:
             _load_weights(module, Path(config.weights))
     elif benchmark.incremental == "class":
@@ -152,9 +201,12 @@ def write_result(folder: Path, run: Run) -> Result:
     named = {name: tensor.clone() for name, tensor in run.model.layout.named(run.vector.cpu())}
     write_whole(folder / "model.safetensors", safetensors.torch.save(named))
     card = model_card(
-        result, command=f"fedspecial run {folder / 'config.yaml'}", licence=run.federation.benchmark.licence,
-        weights=run.model.layout.num_weights, model=run.config.model,
-    )  # fmt: skip
+        result,
+        command=f"fedspecial run {folder / 'config.yaml'}",
+        licence=run.federation.benchmark.licence,
+        weights=run.model.layout.num_weights,
+        model=run.config.model,
+    )
     write_whole(folder / "README.md", card.encode())
     draw_matrix(result, folder / "matrix.png")
     draw_curves(events, folder / "curves.png")
@@ -189,7 +241,7 @@ def versions() -> dict[str, str]:
     return {
         "fedspecial": fedspecial.__version__,
         "python": platform.python_version(),
-        "torch": torch.__version__,
+        "torch": str(torch.__version__),
         "numpy": np.__version__,
         "machine": platform.machine(),
     }
@@ -207,7 +259,7 @@ def data_sha256(benchmark: Benchmark) -> str:
 
 def _feed(sha: hashlib._Hash, samples: Samples) -> None:
     for tensor in (samples.x, samples.y):
-        sha.update(memoryview(tensor.contiguous().numpy()).cast("B"))
+        sha.update(raw_bytes(tensor))
 
 
 @contextlib.contextmanager
@@ -222,8 +274,16 @@ def fixed_threads(threads: int) -> Iterator[None]:
 
 
 def _started(run: Run) -> RunStarted:
-    layout = run.model.layout
+    layout, benchmark = run.model.layout, run.federation.benchmark
     return RunStarted(
-        run.method.name, run.federation.benchmark.name, run.config.seed, run.federation.benchmark.task_names,
-        run.config.rounds, layout.num_weights, layout.size - layout.num_weights, layout.fingerprint, versions(),
-    )  # fmt: skip
+        run.method.name,
+        asdict(run.method),
+        benchmark.name,
+        run.config.seed,
+        benchmark.task_names,
+        run.config.rounds,
+        layout.num_weights,
+        layout.size - layout.num_weights,
+        layout.fingerprint,
+        versions(),
+    )

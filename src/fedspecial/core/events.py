@@ -23,6 +23,7 @@ class Event(Protocol):
 class RunStarted:
     event: ClassVar[str] = "run_started"
     method: str
+    hyperparameters: dict[str, Any]
     benchmark: str
     seed: int
     tasks: list[str]
@@ -31,6 +32,15 @@ class RunStarted:
     num_buffers: int
     layout: str
     versions: dict[str, str]
+
+
+@dataclass(frozen=True)
+class RunResumed:
+    """Told to listeners only: the file of a resumed run is that of a whole one."""
+
+    event: ClassVar[str] = "run_resumed"
+    task: int
+    round: int
 
 
 @dataclass(frozen=True)
@@ -111,7 +121,7 @@ class EventLog:
         self._file.truncate(cut)
 
     def write(self, event: Event) -> None:
-        line = json.dumps({"event": event.event, **dataclasses.asdict(event)}, allow_nan=False)  # type: ignore[call-overload]
+        line = json.dumps({"event": event.event, **dataclasses.asdict(event)}, allow_nan=False)
         self._file.write(line.encode() + b"\n")
         self._file.flush()
 

@@ -102,7 +102,12 @@ def broadcast_size(message: Broadcast, *, held: frozenset[str] = frozenset()) ->
 
 
 def update_size(message: Update) -> int:
-    numbers = {"client": message.client, "steps": message.steps, "samples": message.samples, "loss": message.loss}
+    numbers = {
+        "client": message.client,
+        "steps": message.steps,
+        "samples": message.samples,
+        "loss": message.loss,
+    }
     return packed_size(message.deltas, {**numbers, **message.numbers})
 
 
@@ -117,7 +122,14 @@ def _all_tensors(tensors: Mapping[str, Tensor], numbers: Mapping[str, Number]) -
 @lru_cache(maxsize=256)
 def _header_size(signature: tuple[tuple[str, str, tuple[int, ...]], ...]) -> int:
     """Length prefix plus JSON header, as safetensors writes it: larger types first, then by name, padded to 8."""
-    codes = {"float32": "F32", "float64": "F64", "int64": "I64", "int32": "I32", "uint8": "U8", "bool": "BOOL"}
+    codes = {
+        "float32": "F32",
+        "float64": "F64",
+        "int64": "I64",
+        "int32": "I32",
+        "uint8": "U8",
+        "bool": "BOOL",
+    }
     codes |= {"float16": "F16", "bfloat16": "BF16", "int16": "I16", "int8": "I8"}
     rows = []
     for name, dtype, shape in signature:

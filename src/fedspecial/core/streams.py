@@ -29,7 +29,7 @@ def stream(seed: int, purpose: str, *keys: int | str) -> np.random.Generator:
 def torch_stream(seed: int, purpose: str, *keys: int | str) -> Iterator[None]:
     """Torch's own generator (dropout, users' modules) follows a named stream inside, and is put back after."""
     before = torch.random.get_rng_state()
-    torch.random.default_generator.manual_seed(stream_seed(seed, purpose, *keys) % 2**63)
+    torch.default_generator.manual_seed(stream_seed(seed, purpose, *keys) % 2**63)
     try:
         yield
     finally:

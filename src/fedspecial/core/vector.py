@@ -67,7 +67,7 @@ class Layout:
     def digest(self, vector: Tensor) -> str:
         """SHA-256 of the model: its layout and its float32 bytes."""
         sha = hashlib.sha256(self.fingerprint.encode())
-        sha.update(memoryview(vector.detach().cpu().contiguous().numpy()).cast("B"))
+        sha.update(raw_bytes(vector))
         return sha.hexdigest()
 
 
@@ -158,3 +158,9 @@ def _persistent_buffers(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
 
 def _outside_buffers(module: nn.Module, inside: set[str]) -> list[Tensor]:
     return [buffer for name, buffer in module.named_buffers() if name not in inside]
+
+
+def raw_bytes(tensor: Tensor) -> memoryview:
+    """A tensor's bytes in contiguous order, without a copy where it already lies that way."""
+    array = tensor.detach().cpu().contiguous().view(-1).numpy()
+    return memoryview(array.view("uint8"))  # type: ignore[arg-type]

@@ -150,8 +150,9 @@ def _checksums(entry: Entry, request: Request, domain: str) -> Iterator[Finding]
         wanted = entry.md5.get(f"{stem}:content") or entry.md5.get(path.name)
         if wanted is None:
             continue
-        same = _md5(path, unpack=f"{stem}:content" in entry.md5) == wanted
-        what = "checksum as published" if same else "checksum differs from the published file's"
+        unpack = f"{stem}:content" in entry.md5
+        same = _md5(path, unpack) == wanted
+        what = f"checksum{' of its content' if unpack else ''} {'as' if same else 'other than'} published"
         yield Finding("ok" if same else "note", f"{domain}: {request.shown(path)}: {what}")
 
 

@@ -38,8 +38,7 @@ def picture(
 
     rows = len(benchmark.domains)
     colours = _colours(len(benchmark.classes))
-    height = 1.9 if benchmark.kind != "text" else 2.4
-    figure = Figure(figsize=(13, height * rows + 0.9), layout="constrained")
+    figure = Figure(figsize=(13, 1.9 * rows + 0.9), layout="constrained")
     grid = figure.add_gridspec(rows, 2, width_ratios=(2.2, 1))
     for row, (domain, partition) in enumerate(zip(benchmark.domains, partitions, strict=True)):
         left, right = figure.add_subplot(grid[row, 0]), figure.add_subplot(grid[row, 1])
@@ -47,9 +46,9 @@ def picture(
         if benchmark.kind == "image":
             _images(left, benchmark, domain, row == 0)
         elif texts is not None:
-            _texts(left, benchmark, texts[row])
+            _texts(left, benchmark, texts[row], colours)
         else:
-            _means(left, benchmark, domain, features, colours)
+            _means(left, benchmark, domain, features if row == rows - 1 else (), colours)
         _bars(right, benchmark, domain, partition, colours, row == rows - 1)
     if len(benchmark.classes) <= MAX_CLASSES:
         handles = [_patch(colour) for colour in colours]
@@ -64,59 +63,60 @@ def save(figure: Figure, path: Path) -> None:
     figure.savefig(path, dpi=110)
 
 
-def first_of_each(domain: Domain, labels: Sequence[int]) -> list[int | None]:
-    """A training row of each class, from the middle of its rows: the first ones are often the odd ones."""
+def rows_to_show(domain: Domain, labels: Sequence[int], count: int) -> list[list[int]]:
+    """`count` training rows of each class, spread over its rows: the first ones are often the odd ones."""
     y = domain.train.y.numpy()
-    found: list[int | None] = []
+    found = []
     for label in labels:
         rows = np.flatnonzero(y == label)
-        found.append(int(rows[len(rows) // 2]) if len(rows) else None)
+        places = ((np.arange(count) + 0.5) / count * len(rows)).astype(np.int64)
+        found.append(rows[np.unique(places)].tolist() if len(rows) else [])
     return found
 
 
 def _shown_labels(benchmark: Benchmark, domain: Domain) -> list[int]:
-    present = sorted(set(domain.train.y.tolist()))
-    return (
-        present[:MAX_CLASSES] if benchmark.incremental == "class" else list(range(len(benchmark.classes)))[:MAX_CLASSES]
-    )
+    if benchmark.incremental == "class":
+        return sorted(set(domain.train.y.tolist()))[:MAX_CLASSES]
+    return list(range(len(benchmark.classes)))[:MAX_CLASSES]
 
 
 def _images(axes: Axes, benchmark: Benchmark, domain: Domain, first: bool) -> None:
-    """One strip, a sample a class, with a thin gap between them."""
+    """A column a class, with a thin gap between images; two lines of them where columns are narrow."""
     labels = _shown_labels(benchmark, domain)
+    lines = 2 if len(labels) > 7 else 1
     height, width = benchmark.input_shape[1:]
     gap = max(width // 32, 1)
-    strip = np.full((height, (width + gap) * len(labels) - gap, 3), 255, np.uint8)
-    for column, row in enumerate(first_of_each(domain, labels)):
-        if row is not None:
+    tall, wide = height + gap, width + gap
+    sheet = np.full((tall * lines - gap, wide * len(labels) - gap, 3), 255, np.uint8)
+    for column, rows in enumerate(rows_to_show(domain, labels, lines)):
+        for line, row in enumerate(rows):
             image = domain.train.x[row].expand(3, -1, -1).permute(1, 2, 0).numpy()
-            strip[:, column * (width + gap) : column * (width + gap) + width] = image
-    axes.imshow(strip, interpolation="nearest" if height <= 32 else "antialiased")
-    axes.set_yticks([])
-    for spine in axes.spines.values():
-        spine.set_visible(False)
+            sheet[line * tall : line * tall + height, column * wide : column * wide + width] = image
+    axes.imshow(sheet, interpolation="nearest" if height <= 32 else "antialiased")
+    _bare(axes)
     if first or benchmark.incremental == "class":
         axes.xaxis.tick_top()
-        centres = [column * (width + gap) + width / 2 for column in range(len(labels))]
         names = [textwrap.shorten(benchmark.classes[label].replace("_", " "), 14, placeholder="…") for label in labels]
-        axes.set_xticks(centres, names, fontsize=8)
+        axes.set_xticks([column * wide + width / 2 for column in range(len(labels))], names, fontsize=8)
         axes.tick_params(length=0)
-    else:
-        axes.set_xticks([])
 
 
-def _texts(axes: Axes, benchmark: Benchmark, texts: Texts) -> None:
+def _texts(axes: Axes, benchmark: Benchmark, texts: Texts, colours: Sequence[Any]) -> None:
+    _bare(axes)
+    axes.set(xlim=(0, 1), ylim=(0, 1))
+    for number, (name, parts) in enumerate(zip(benchmark.classes, texts, strict=True)):
+        body = " ‖ ".join(" ".join(part.split()) for part in parts)
+        lines = textwrap.fill(textwrap.shorten(body, 360, placeholder=" …"), 125)
+        top = 0.98 - number / len(benchmark.classes)
+        axes.text(0.01, top, name, va="top", fontsize=9, fontweight="bold", color=colours[number])
+        axes.text(0.01, top - 0.11, lines, va="top", fontsize=8, parse_math=False)
+
+
+def _bare(axes: Axes) -> None:
     axes.set_xticks([])
     axes.set_yticks([])
     for spine in axes.spines.values():
         spine.set_visible(False)
-    for number, (name, parts) in enumerate(zip(benchmark.classes, texts, strict=True)):
-        body = " ‖ ".join(" ".join(part.split()) for part in parts)
-        lines = textwrap.fill(textwrap.shorten(body, 330, placeholder=" …"), 112)
-        axes.text(
-            0.01, 0.97 - number / len(benchmark.classes), f"{name}\n{lines}",
-            transform=axes.transAxes, va="top", fontsize=8, parse_math=False,
-        )  # fmt: skip
 
 
 def _means(axes: Axes, benchmark: Benchmark, domain: Domain, features: Sequence[str], colours: Sequence[Any]) -> None:
@@ -128,8 +128,7 @@ def _means(axes: Axes, benchmark: Benchmark, domain: Domain, features: Sequence[
         known = np.maximum((~np.isnan(rows)).sum(axis=0), 1)
         means = np.nan_to_num(rows).sum(axis=0) / known
         axes.bar(np.arange(x.shape[1]) + (label + 0.5) * width - 0.4, means, width, color=colour)
-    names = list(features) if len(features) == x.shape[1] else [str(index) for index in range(x.shape[1])]
-    axes.set_xticks(range(x.shape[1]), names, rotation=60, fontsize=7, ha="right")
+    axes.set_xticks(range(x.shape[1]), features or [""] * x.shape[1], rotation=60, fontsize=7, ha="right")
     axes.axhline(0, color="0.5", linewidth=0.6)
     axes.tick_params(axis="y", labelsize=7)
 

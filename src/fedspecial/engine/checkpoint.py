@@ -68,15 +68,27 @@ class Keeper:
         return known[2]
 
     def save(
-        self, position: Position, *, events_offset: int, layout: str, vector: Tensor, server: ServerState,
-        clients: dict[int, str], payloads: dict[str, Any],
-    ) -> None:  # fmt: skip
+        self,
+        position: Position,
+        *,
+        events_offset: int,
+        layout: str,
+        vector: Tensor,
+        server: ServerState,
+        clients: dict[int, str],
+        payloads: dict[str, Any],
+    ) -> None:
         began = time.perf_counter()
         checkpoint = Checkpoint(
-            position, events_offset, layout, self.put("", vector),
+            position,
+            events_offset,
+            layout,
+            self.put("", vector),
             {name: self.put(name, tensor) for name, tensor in server.tensors.items()},
-            server.numbers, {str(client): blob for client, blob in clients.items()}, payloads,
-        )  # fmt: skip
+            server.numbers,
+            {str(client): blob for client, blob in clients.items()},
+            payloads,
+        )
         self.blobs.sync()
         write_whole(self.folder / "checkpoint.json", _sealed({"format": _FORMAT, **asdict(checkpoint)}))
         self.blobs.keep({checkpoint.vector, *checkpoint.tensors.values(), *checkpoint.clients.values()})

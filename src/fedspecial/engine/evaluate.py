@@ -16,9 +16,7 @@ _BATCH = 256
 
 
 @torch.inference_mode()
-def accuracy(
-    model: FlatModel, samples: Samples, benchmark: Benchmark, classes: Sequence[int] | None = None
-) -> float:
+def accuracy(model: FlatModel, samples: Samples, benchmark: Benchmark, classes: Sequence[int] | None = None) -> float:
     """Share of samples classified right. With `classes`, only their outputs compete (task-masked accuracy)."""
     model.module.eval()
     right = 0
@@ -32,9 +30,14 @@ def accuracy(
 
 
 def mean_accuracy(
-    model: FlatModel, vector: Tensor, samples: Samples, benchmark: Benchmark,
-    states: ClientStates | None = None, clients: int = 1, classes: Sequence[int] | None = None,
-) -> float:  # fmt: skip
+    model: FlatModel,
+    vector: Tensor,
+    samples: Samples,
+    benchmark: Benchmark,
+    states: ClientStates | None = None,
+    clients: int = 1,
+    classes: Sequence[int] | None = None,
+) -> float:
     """Accuracy of the global model; with `states`, of each client's own BatchNorm statistics, averaged over clients.
 
     Clients that never trained share the initial statistics, so they are measured once.

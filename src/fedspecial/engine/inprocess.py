@@ -58,9 +58,7 @@ class InProcess:
     payloads: Payloads
     keep_batch_norm: bool = False
 
-    def train(
-        self, clients: Sequence[int], broadcast: Callable[[int], Broadcast], client_lr: float
-    ) -> Iterator[Reply]:
+    def train(self, clients: Sequence[int], broadcast: Callable[[int], Broadcast], client_lr: float) -> Iterator[Reply]:
         self.model.check_views()
         delta = torch.empty_like(self.model.vector)
         for client in clients:
@@ -75,14 +73,24 @@ class InProcess:
         state = self.states.load(client)
         self._download(message, state)
         local = Local(
-            client, self.model, message, state, stream(self.seed, "method", *where), client_lr,
+            client,
+            self.model,
+            message,
+            state,
+            stream(self.seed, "method", *where),
+            client_lr,
             self.federation.num_classes(message.task),
-        )  # fmt: skip
+        )
         with torch_stream(self.seed, "torch", *where):
             update = train(
-                self.method, local, self.federation.domain(message.task).train, rows, self.plan,
-                self.federation.benchmark, stream(self.seed, "batches", *where),
-            )  # fmt: skip
+                self.method,
+                local,
+                self.federation.domain(message.task).train,
+                rows,
+                self.plan,
+                self.federation.benchmark,
+                stream(self.seed, "batches", *where),
+            )
         if update.steps == 0:
             return Reply(client, None, f"its {len(rows)} samples make no batch", 0, bytes_down)
         update.deltas = self._deltas(message, delta)

@@ -33,9 +33,14 @@ class LocalPlan:
 
 
 def train(
-    method: Method, local: Local, samples: Samples, rows: np.ndarray, plan: LocalPlan, benchmark: Benchmark,
+    method: Method,
+    local: Local,
+    samples: Samples,
+    rows: np.ndarray,
+    plan: LocalPlan,
+    benchmark: Benchmark,
     order: np.random.Generator,
-) -> Update:  # fmt: skip
+) -> Update:
     """E epochs of mini-batch descent from the downloaded model; returns how each vector changed.
 
     The delta is left for the caller to take from `local.model`, so that no second copy of the model is made here.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 from torch import Tensor
 
@@ -18,7 +19,7 @@ from fedspecial.core.events import (
     TaskStarted,
     UpdateRefused,
 )
-from fedspecial.core.messages import Broadcast, ServerState
+from fedspecial.core.messages import Broadcast, Numbers, ServerState
 from fedspecial.core.streams import choose
 from fedspecial.core.vector import FlatModel
 from fedspecial.engine.aggregate import RunningMean, norm, refusal
@@ -49,6 +50,9 @@ class Run:
 
     def emit(self, event: Event) -> None:
         self.log.write(event)
+        self.tell(event)
+
+    def tell(self, event: Event) -> None:
         for listener in self.listeners:
             listener(event)
 
@@ -58,9 +62,14 @@ class Run:
 
     def checkpoint(self, position: Position) -> None:
         self.keeper.save(
-            position, events_offset=self.log.sync(), layout=self.model.layout.fingerprint, vector=self.vector,
-            server=self.server, clients=self.engine.states.index, payloads=self.engine.payloads.to_json(),
-        )  # fmt: skip
+            position,
+            events_offset=self.log.sync(),
+            layout=self.model.layout.fingerprint,
+            vector=self.vector,
+            server=self.server,
+            clients=self.engine.states.index,
+            payloads=self.engine.payloads.to_json(),
+        )
 
 
 def learn(run: Run) -> None:
@@ -87,47 +96,56 @@ def _begin_task(run: Run, task: int) -> None:
 
 
 def play_round(run: Run, task: int, round: int) -> None:
+    """One round: choose, train, average, step, record."""
     began = time.perf_counter()
-    config, server = run.config, run.server
+    config = run.config
     client_lr, server_lr = config.client_lr_of(task, round), config.server_lr_of(task)
     clients = choose(config.seed, task, round, run.federation.clients, config.clients_per_round)  # line 5
 
-    def broadcast(client: int) -> Broadcast:
-        message = run.method.broadcast(server, client, task, round)
-        if config.batch_norm == "mean-only" and len(run.rest):
-            message.vectors["buffers"] = run.rest
-        return message
-
-    tally = Tally(run.model.layout.num_weights)
-    mean = RunningMean()
-    for reply in run.engine.train(clients, broadcast, client_lr):  # lines 6 to 15
-        problem = tally.count(reply, {name: len(v) for name, v in broadcast(reply.client).vectors.items()})
+    tally, mean = Tally(run.model.layout.num_weights), RunningMean()
+    for reply in run.engine.train(clients, lambda m: _broadcast(run, m, task, round), client_lr):  # lines 6 to 15
+        problem = tally.count(reply, {name: len(v) for name, v in _broadcast(run, reply.client, task, round).vectors.items()})
         if problem is not None:
             run.emit(UpdateRefused(task, round, reply.client, problem))
         elif reply.update is not None:
             mean.add(reply.update.deltas, reply.update.samples if config.weighting == "samples" else 1)
 
     server_began = time.perf_counter()
-    facts, delta_norm = {}, 0.0
+    facts: Numbers = {}
     if tally.accepted:
         average = mean.result(config.clients if config.weighting == "registered" else None)  # line 16
-        delta_norm = norm(average["theta"][: tally.num_weights])
+        tally.delta_norm = norm(average["theta"][: tally.num_weights])
         info = RoundInfo(task, round, server_lr, client_lr, tally.mean_steps, config.optimizer != "sgd")
-        facts = run.method.server_step(server, average, info)  # lines 17 and 18
+        facts = run.method.server_step(run.server, average, info)  # lines 17 and 18
         if "buffers" in average:
             run.rest.add_(average["buffers"])
-    seconds, seconds_server = time.perf_counter() - began, time.perf_counter() - server_began
+    ended = time.perf_counter()
     run.emit(
         RoundFinished(
-            task=task, round=round, clients=clients, num_accepted=tally.accepted, held=tally.accepted == 0,
-            clients_per_round=config.clients_per_round, server_lr=server_lr, client_lr=client_lr,
-            mean_steps=tally.mean_steps, samples=tally.samples, loss=tally.mean_loss, delta_norm=delta_norm,
-            max_client_delta=tally.largest, drift=_drift(run), lam=facts.pop("lam", None), mu=facts.pop("mu", None),
-            bytes_up=tally.bytes_up, bytes_down=tally.bytes_down, client_memory_bytes=tally.memory,
-            client_memory_paper_bytes=tally.paper_memory, accuracy=_curve_points(run, task, round), facts=facts,
-            seconds=seconds, seconds_server=seconds_server,
-        )  # fmt: skip
+            task=task,
+            round=round,
+            clients=clients,
+            clients_per_round=config.clients_per_round,
+            server_lr=server_lr,
+            client_lr=client_lr,
+            drift=_drift(run),
+            lam=facts.pop("lam", None),
+            mu=facts.pop("mu", None),
+            accuracy=_curve_points(run, task, round),
+            facts=facts,
+            seconds=ended - began,
+            seconds_server=ended - server_began,
+            **tally.fields(),
+        )
     )
+
+
+def _broadcast(run: Run, client: int, task: int, round: int) -> Broadcast:
+    """What the method sends, and beside it the BatchNorm statistics where they are averaged on their own."""
+    message = run.method.broadcast(run.server, client, task, round)
+    if run.config.batch_norm == "mean-only" and len(run.rest):
+        message.vectors["buffers"] = run.rest
+    return message
 
 
 @dataclass
@@ -139,6 +157,7 @@ class Tally:
     steps: int = 0
     samples: int = 0
     loss: float = 0.0
+    delta_norm: float = 0.0
     largest: float = 0.0
     bytes_up: int = 0
     bytes_down: int = 0
@@ -166,9 +185,20 @@ class Tally:
     def mean_steps(self) -> float:
         return self.steps / self.accepted if self.accepted else 0.0
 
-    @property
-    def mean_loss(self) -> float | None:
-        return self.loss / self.accepted if self.accepted else None
+    def fields(self) -> dict[str, Any]:
+        return {
+            "num_accepted": self.accepted,
+            "held": self.accepted == 0,
+            "mean_steps": self.mean_steps,
+            "samples": self.samples,
+            "loss": self.loss / self.accepted if self.accepted else None,
+            "delta_norm": self.delta_norm,
+            "max_client_delta": self.largest,
+            "bytes_up": self.bytes_up,
+            "bytes_down": self.bytes_down,
+            "client_memory_bytes": self.memory,
+            "client_memory_paper_bytes": self.paper_memory,
+        }
 
 
 def paper_memory(held: dict[str, int]) -> int:
@@ -189,10 +219,14 @@ def measure(run: Run, task: int, *, cap: int | None = None, masked: bool = False
     domain = run.federation.domain(task)
     local = run.engine.states if run.config.batch_norm == "local" else None
     return mean_accuracy(
-        run.model, run.vector, fixed_subset(domain.test, cap, run.config.seed, domain.name),
-        run.federation.benchmark, local, run.federation.clients,
+        run.model,
+        run.vector,
+        fixed_subset(domain.test, cap, run.config.seed, domain.name),
+        run.federation.benchmark,
+        local,
+        run.federation.clients,
         sorted(set(domain.train.y.tolist())) if masked else None,
-    )  # fmt: skip
+    )
 
 
 def _curve_points(run: Run, task: int, round: int) -> dict[str, float]:

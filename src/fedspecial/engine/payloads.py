@@ -7,6 +7,7 @@ import hashlib
 from torch import Tensor
 
 from fedspecial.core.messages import Broadcast
+from fedspecial.core.vector import raw_bytes
 
 
 class Payloads:
@@ -26,7 +27,8 @@ class Payloads:
                 clients = set()
             if client in clients:
                 held.add(name)
-            self._holders[name] = (digest, clients | {client})
+            clients.add(client)
+            self._holders[name] = (digest, clients)
         return frozenset(held)
 
     def to_json(self) -> dict[str, tuple[str, list[int]]]:
@@ -36,6 +38,6 @@ class Payloads:
         """Hash of a payload, computed once for as long as the tensor is not written to."""
         known = self._known.get(name)
         if known is None or known[0] is not tensor or known[1] != tensor._version:
-            digest = hashlib.sha256(memoryview(tensor.detach().cpu().contiguous().numpy()).cast("B")).hexdigest()
+            digest = hashlib.sha256(raw_bytes(tensor)).hexdigest()
             known = self._known[name] = (tensor, tensor._version, digest)
         return known[2]

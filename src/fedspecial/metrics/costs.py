@@ -28,9 +28,10 @@ def seconds_per_round(rounds: Events) -> float:
 
 def bytes_per_client(rounds: Events, direction: str) -> float:
     """Mean bytes per chosen client and round, as serialised; `direction` is "up" or "down"."""
-    return sum(r[f"bytes_{direction}"] for r in rounds) / sum(len(r["clients"]) for r in rounds)
+    total: int = sum(r[f"bytes_{direction}"] for r in rounds)
+    return total / sum(len(r["clients"]) for r in rounds)
 
 
 def largest(rounds: Events, field: str) -> int:
     """The largest value a field took, such as the memory a client held."""
-    return max(r[field] for r in rounds)
+    return int(max(r[field] for r in rounds))

@@ -17,7 +17,7 @@ from fedspecial.models.resnet import ResNet18
 from fedspecial.models.small import CNN, MLP, Logistic
 from fedspecial.models.text import BagOfWords
 
-__all__ = ["CNN", "MLP", "BagOfWords", "Classifier", "Logistic", "ResNet18", "build", "names"]
+__all__ = ["CNN", "MLP", "BagOfWords", "Classifier", "Logistic", "ResNet18", "build", "describe", "names"]
 
 Shape = tuple[int, ...]
 
@@ -46,6 +46,11 @@ def build(
 def names() -> list[str]:
     """The models that `build` knows, the smallest first."""
     return list(_BUILDERS)
+
+
+def describe(name: str) -> str:
+    """One line about a model."""
+    return _DESCRIPTIONS[name]
 
 
 def _logistic(shape: Shape, num_classes: int, width: int | None) -> nn.Module:
@@ -89,6 +94,14 @@ def _channels(name: str, shape: Shape) -> int:
 def _written(shape: Shape) -> str:
     return "×".join(map(str, shape)) or "()"
 
+
+_DESCRIPTIONS = {
+    "logistic": "logistic regression on the flat input",
+    "mlp": "one hidden layer of `width` units (128)",
+    "cnn": "small convolutional network with BatchNorm, `width` first channels (16)",
+    "resnet18": "ResNet-18 with the 7×7 stem, `width` first channels (64); 16 suits CPUs",
+    "text": "bag of hashed words, `width` dimensions (64)",
+}
 
 _BUILDERS: dict[str, Callable[[Shape, int, int | None], nn.Module]] = {
     "logistic": _logistic,

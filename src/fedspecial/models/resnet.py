@@ -37,7 +37,7 @@ class BasicBlock(nn.Module):
 
 
 class ResNet18(Classifier):
-    """Stem; four stages of two blocks with `width`, 2, 4, 8 times `width` channels; mean over places; head."""
+    """Stem, four stages of two blocks (`width`, 2, 4, 8 times `width` channels), mean over places, head."""
 
     def __init__(self, channels: int, num_classes: int, width: int = 64) -> None:
         super().__init__()

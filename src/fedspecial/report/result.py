@@ -71,7 +71,7 @@ def result_of(events: Sequence[dict[str, Any]]) -> Result:
         bytes_down=costs.bytes_per_client(rounds, "down"),
         client_memory_bytes=costs.largest(rounds, "client_memory_bytes"),
         client_memory_paper_bytes=costs.largest(rounds, "client_memory_paper_bytes"),
-        lam=fmean(r["lam"] for r in anchored) if anchored else None,
+        lam=fmean(r["lam"] for r in anchored) if anchored else started["hyperparameters"].get("lam"),
         mu=_mean_where_defined(anchored, "mu"),
         drift=rounds[-1]["drift"],
         refused_updates=len(of_kind(events, "update_refused")),

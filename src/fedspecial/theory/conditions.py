@@ -197,7 +197,7 @@ _RULES: dict[str, tuple[_Rule, ...]] = {
     "contraction": (
         _Rule("(1 + gamma_G ((1 + gamma_L L)^E - 1)) / (1+lam) < 1",
               lambda c, k: contraction_factor(c, k.smoothness), lambda c, k: 1.0,
-              (*_STEPS, "lam", "smoothness"), True, note="noise-free, N = M"),
+              (*_STEPS, "lam", "task_index", "smoothness"), True, note="noise-free, N = M"),
     ),
 }  # fmt: skip
 

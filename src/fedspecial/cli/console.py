@@ -1,0 +1,30 @@
+"""What the command line has in common: where it writes, and how it fails."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NoReturn
+
+from rich.console import Console
+
+from fedspecial.errors import InputError
+
+out = Console(highlight=False, soft_wrap=True)
+err = Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+@contextmanager
+def one_line_errors() -> Iterator[None]:
+    """Bad input becomes one line on standard error and exit code 2."""
+    try:
+        yield
+    except InputError as error:
+        fail(str(error))
+
+
+def fail(message: str) -> NoReturn:
+    err.print("Error:", style="bold red", end=" ")
+    err.print(message, markup=False)
+    sys.exit(2)

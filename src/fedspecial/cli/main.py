@@ -1,0 +1,236 @@
+"""The command line: ``fedspecial run``, ``resume``, ``compare``, ``evaluate``, ``list``, ``data``, ``theory``."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fedspecial import config as words_of
+from fedspecial import rundir
+from fedspecial.cli import data, theory
+from fedspecial.cli.console import err, fail, one_line_errors, out
+from fedspecial.config import Config, Words, parse_pairs, read_words
+from fedspecial.errors import InputError
+
+if TYPE_CHECKING:
+    from fedspecial.compare import Job
+    from fedspecial.report.result import Result
+
+app = typer.Typer(
+    name="fedspecial",
+    help="Let a federation learn one domain after another, and see what was gained and what was lost.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+)
+app.add_typer(data.app, name="data")
+app.add_typer(theory.app, name="theory")
+
+WordsArgument = Annotated[list[str] | None, typer.Argument(metavar="[BENCHMARK | CONFIG.yaml] [KEY=VALUE]...")]
+DataOption = Annotated[str | None, typer.Option("--data", help="Folder with real data (or FEDSPECIAL_DATA).")]
+
+
+@app.command()
+def run(words: WordsArgument = None, data: DataOption = None) -> None:
+    """Run one federation. Without arguments: SPECIAL on the embedded benchmark.
+
+    Example:  fedspecial run digits-shift method=special lam=0.1 seed=25 out=runs/a
+    """
+    with one_line_errors():
+        given = _given(words or [], data)
+        settled = words_of.first_words(given)
+        folder = rundir.create(settled)
+        out.print(f"run directory: {folder}", markup=False)
+        _follow(folder)
+
+
+@app.command()
+def resume(folder: Annotated[Path, typer.Argument(metavar="RUN_DIR")]) -> None:
+    """Go on where a run stopped, to the same result bit for bit.
+
+    Example:  fedspecial resume runs/a
+    """
+    with one_line_errors():
+        if rundir.finished(folder) is not None:
+            out.print(f"{folder}: this run is finished; nothing to do", markup=False)
+        else:
+            _follow(folder)
+
+
+@app.command()
+def compare(
+    words: Annotated[list[str], typer.Argument(metavar="BENCHMARK [KEY=VALUE]...")],
+    methods: Annotated[str, typer.Option(help="Names separated by commas, or 'all'.")] = "special,fedavg",
+    seeds: Annotated[str, typer.Option(help="Numbers separated by commas.")] = "25,225,2025",
+    jobs: Annotated[int | None, typer.Option(help="Runs side by side; default: as many as there are cores.")] = None,
+    out_folder: Annotated[
+        Path | None, typer.Option("--out", help="Where the runs go; finished ones are reused.")
+    ] = None,
+    matrices: Annotated[bool, typer.Option("--matrices", help="Print each method's accuracy matrix too.")] = False,
+    data: DataOption = None,
+) -> None:
+    """Run several methods and seeds on the same federation and print mean ± standard deviation.
+
+    Example:  fedspecial compare digits-shift --methods special,fedavg --seeds 25,225,2025
+    """
+    from fedspecial import compare as comparison
+    from fedspecial import methods as registry
+
+    with one_line_errors():
+        given = _given(words, data)
+        benchmark = str(given.pop("benchmark", Config().benchmark))
+        names = registry.names() if methods == "all" else [name.strip() for name in methods.split(",")]
+        folder = out_folder or rundir.next_number(f"compare-{benchmark}")
+        planned = comparison.plan(benchmark, names, _numbers(seeds), given, folder)
+        results = _run_planned(planned, jobs)
+        _print_comparison(benchmark, folder, results, matrices)
+
+
+@app.command()
+def evaluate(
+    folder: Annotated[Path, typer.Argument(metavar="RUN_DIR")],
+    words: Annotated[list[str] | None, typer.Argument(metavar="[BENCHMARK] [KEY=VALUE]...")] = None,
+    data: DataOption = None,
+) -> None:
+    """Test a finished model on a benchmark's domains, by default those it learned.
+
+    Example:  fedspecial evaluate runs/a digits-shift domains=ink
+    """
+    with one_line_errors():
+        benchmark = None
+        own = rundir.words(folder)
+        given = _given(words or [], data)
+        if given:
+            base = own if "benchmark" not in given else {}
+            settled = words_of.first_words({**{k: v for k, v in base.items() if k in Config.model_fields}, **given})
+            from fedspecial.session import load_benchmark
+
+            benchmark = load_benchmark(Config(**{k: v for k, v in settled.items() if k in Config.model_fields}))
+        from fedspecial.session import evaluate as test
+
+        for name, accuracy in test(folder, benchmark).items():
+            out.print(f"{name}: {100 * accuracy:.2f} %", markup=False)
+
+
+@app.command("list")
+def list_(what: Annotated[str, typer.Argument(metavar="methods|benchmarks|models")]) -> None:
+    """Show the names that can be used.
+
+    Example:  fedspecial list methods
+    """
+    with one_line_errors():
+        if what == "methods":
+            from fedspecial import methods
+
+            lines = {name: methods.describe(name) for name in methods.names()}
+        elif what == "benchmarks":
+            from fedspecial.data import catalogue
+
+            lines = {
+                name: catalogue.entry(words_of.preset_words(name)["benchmark"]).title for name in words_of.preset_names()
+            }
+        elif what == "models":
+            from fedspecial import models
+
+            lines = {name: models.describe(name) for name in models.names()}
+        else:
+            raise InputError(f"list '{what}': expected methods, benchmarks or models")
+        width = max(map(len, lines))
+        for name, text in lines.items():
+            out.print(f"{name:<{width}}  {text}", markup=False)
+
+
+def _given(words: list[str], data: str | None) -> Words:
+    """Words of the command line: an optional benchmark or file first, then key=value pairs."""
+    given: Words = {}
+    if words and "=" not in words[0]:
+        first, words = words[0], words[1:]
+        if first.endswith((".yaml", ".yml")):
+            given = read_words(Path(first))
+            given.pop("about", None)
+            given.pop("out", None)
+        else:
+            given["benchmark"] = first
+    pairs = parse_pairs(words)
+    if "benchmark" in pairs and "benchmark" in given:
+        raise InputError(f"benchmark: it is given twice ({given['benchmark']!r} and {pairs['benchmark']!r})")
+    given |= pairs
+    if data is not None:
+        given["data"] = data
+    return given
+
+
+def _follow(folder: Path) -> None:
+    """Run what stands in a run directory, showing progress, and print its result."""
+    from fedspecial.api import resume as go_on
+    from fedspecial.cli.progress import Watch
+    from fedspecial.cli.tables import matrix_table, result_line
+
+    watch = Watch(out)
+    try:
+        with watch.showing():
+            result: Result = go_on(folder, listeners=[watch])
+    except KeyboardInterrupt:
+        err.print(f"\nstopped; go on with: fedspecial resume {folder}", markup=False)
+        sys.exit(130)
+    out.print(matrix_table(f"{result.method} on {result.benchmark}", result.tasks, result.matrix))
+    out.print(result_line(result))
+    out.print(f"everything is in {folder}", markup=False)
+
+
+def _run_planned(planned: list[Job], jobs: int | None) -> dict[str, list[Result]]:
+    from fedspecial import compare as comparison
+    from fedspecial.cli.progress import CountingBar
+
+    threads = int(planned[0].words.get("threads", 1))
+    if jobs is not None and jobs < 1:
+        raise InputError(f"jobs={jobs}: must be at least 1")
+    bar = CountingBar(out, f"{len(planned)} runs", lambda: comparison.progress(planned))
+    try:
+        with bar.showing():
+            return comparison.run_all(planned, jobs or comparison.cores(threads), bar.tick)
+    except KeyboardInterrupt:
+        err.print(f"\nstopped; the same command with --out {planned[0].folder.parent} goes on", markup=False)
+        sys.exit(130)
+
+
+def _print_comparison(benchmark: str, folder: Path, results: dict[str, list[Result]], matrices: bool) -> None:
+    from fedspecial.cli.tables import comparison_table, matrix_table, mean_matrix, result_line
+    from fedspecial.compare import Summary
+
+    if matrices:
+        for name, runs in results.items():
+            seeds = ", ".join(str(r.seed) for r in runs)
+            out.print(matrix_table(f"{name} on {benchmark} (seed {seeds})", runs[0].tasks, mean_matrix(runs)))
+            if len(runs) == 1:
+                out.print(result_line(runs[0]) + "\n")
+    seeds = ", ".join(str(r.seed) for r in next(iter(results.values())))
+    title = f"{benchmark}, seeds {seeds}: per cent, mean ± standard deviation"
+    out.print(comparison_table(title, [Summary.of(runs) for runs in results.values()]))
+    out.print(f"everything is in {folder}", markup=False)
+
+
+def _numbers(text: str) -> list[int]:
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise InputError(f"seeds={text}: expected whole numbers separated by commas") from None
+
+
+def main() -> None:
+    try:
+        app()
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except BrokenPipeError:
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()
+
+__all__ = ["app", "fail", "main"]

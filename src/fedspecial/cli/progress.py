@@ -1,0 +1,109 @@
+"""Progress, read from events: a live display on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from fedspecial.core.events import Event, RoundFinished, RunResumed, RunStarted, TaskStarted, UpdateRefused
+
+
+def _bar(console: Console) -> Progress:
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.completed:.0f} of {task.total:.0f} rounds"),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+        console=console,
+    )
+
+
+class Watch:
+    """A listener that shows task, round, accuracy on the current task and the time left."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._tasks: list[str] = []
+        self._rounds = self._done = self._first = 0
+        self._began = time.monotonic()
+        self._bar = _bar(console) if console.is_terminal else None
+
+    @contextmanager
+    def showing(self) -> Iterator[None]:
+        try:
+            yield
+        finally:
+            if self._bar is not None:
+                self._bar.stop()
+
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, RunStarted):
+            self._start(event)
+        elif isinstance(event, RunResumed):
+            self._done = self._first = (event.task - 1) * self._rounds + event.round
+            self._say(f"going on with task {event.task}, round {event.round + 1}")
+        elif isinstance(event, TaskStarted):
+            self._say(f"task {event.task}: {event.name}, {event.samples:,} training samples")
+        elif isinstance(event, UpdateRefused):
+            self._say(f"task {event.task} round {event.round + 1}: client {event.client} left out: {event.reason}")
+        elif isinstance(event, RoundFinished):
+            self._round(event)
+
+    def _start(self, event: RunStarted) -> None:
+        self._tasks, self._rounds = event.tasks, event.rounds
+        names = " → ".join(event.tasks)
+        self._say(f"{event.method} on {event.benchmark}, seed {event.seed}, {event.num_weights:,} weights: {names}")
+        if self._bar is not None:
+            self._bar.start()
+            self._line = self._bar.add_task("starting", total=len(event.tasks) * event.rounds)
+
+    def _round(self, event: RoundFinished) -> None:
+        self._done += 1
+        if event.held:
+            self._say(f"task {event.task} round {event.round + 1}: no usable update, the model stays as it was")
+        name = self._tasks[event.task - 1]
+        accuracy = event.accuracy.get(name)
+        shown = f"accuracy {100 * accuracy:5.1f} %" if accuracy is not None else ""
+        text = f"task {event.task}/{len(self._tasks)} {name}  round {event.round + 1:2d}/{self._rounds}  {shown}"
+        if self._bar is not None:
+            self._bar.update(self._line, completed=self._done, description=text)
+            return
+        each = (time.monotonic() - self._began) / (self._done - self._first)
+        left = each * (len(self._tasks) * self._rounds - self._done)
+        self._console.print(f"{text}  {left:.0f} s left", markup=False)
+
+    def _say(self, line: str) -> None:
+        self._console.print(line, markup=False)
+
+
+class CountingBar:
+    """Progress of several runs side by side: `count` gives (rounds done, rounds in all or None)."""
+
+    def __init__(self, console: Console, title: str, count: Callable[[], tuple[int, int | None]]) -> None:
+        self._console, self._title, self._count = console, title, count
+        self._bar = _bar(console) if console.is_terminal else None
+        self._said = 0
+
+    @contextmanager
+    def showing(self) -> Iterator[None]:
+        if self._bar is None:
+            self._console.print(self._title, markup=False)
+            yield
+            return
+        with self._bar:
+            self._line = self._bar.add_task(self._title, total=1)
+            yield
+
+    def tick(self) -> None:
+        done, total = self._count()
+        if self._bar is not None:
+            self._bar.update(self._line, completed=done, total=total or max(1, done))
+        elif total and done * 10 // total > self._said:
+            self._said = done * 10 // total
+            self._console.print(f"{done} of {total} rounds", markup=False)

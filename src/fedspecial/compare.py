@@ -1,0 +1,151 @@
+"""Several methods and seeds on the same federation, and what they come to: mean ± standard deviation."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, wait
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import TYPE_CHECKING, Any
+
+from fedspecial import methods, rundir
+from fedspecial.config import Config, Words, first_words, resolve, unknown_word
+from fedspecial.errors import InputError
+
+if TYPE_CHECKING:
+    from fedspecial.report.result import Result
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Mean over seeds and sample standard deviation (None for a single seed)."""
+
+    mean: float
+    std: float | None
+
+    @staticmethod
+    def of(values: Iterable[float | None]) -> Spread | None:
+        numbers = [value for value in values if value is not None]
+        if not numbers:
+            return None
+        return Spread(fmean(numbers), stdev(numbers) if len(numbers) > 1 else None)
+
+
+@dataclass(frozen=True)
+class Summary:
+    method: str
+    seeds: tuple[int, ...]
+    acc: Spread | None
+    bwt: Spread | None
+    worst_drop: Spread | None
+    forgetting: Spread | None
+    seconds_per_round: float
+    bytes_up: float
+    bytes_down: float
+
+    @staticmethod
+    def of(results: Sequence[Result]) -> Summary:
+        return Summary(
+            results[0].method,
+            tuple(r.seed for r in results),
+            Spread.of(r.acc for r in results),
+            Spread.of(r.bwt for r in results),
+            Spread.of(r.worst_drop for r in results),
+            Spread.of(r.forgetting for r in results),
+            fmean(r.seconds_per_round for r in results),
+            fmean(r.bytes_up for r in results),
+            fmean(r.bytes_down for r in results),
+        )
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run of a comparison: its words and where it goes."""
+
+    method: str
+    seed: int
+    words: Words
+    folder: Path
+
+
+def plan(benchmark: str, names: Sequence[str], seeds: Sequence[int], words: Mapping[str, Any], out: Path) -> list[Job]:
+    """All runs, checked before the first one begins. A method's own word goes only to methods that have it."""
+    if len(set(names)) < len(names) or len(set(seeds)) < len(seeds):
+        raise InputError(f"methods={','.join(names)} seeds={','.join(map(str, seeds))}: each can be given only once")
+    own = {name: list(methods.find(name).__dataclass_fields__) for name in names}
+    for key in words:
+        if key not in Config.model_fields and not any(key in fields for fields in own.values()):
+            raise unknown_word(key, ", ".join(names), sorted({field for fields in own.values() for field in fields}))
+    jobs = []
+    for name in names:
+        mine = {k: v for k, v in words.items() if k in Config.model_fields or k in own[name]}
+        for seed in seeds:
+            folder = out / f"{name.replace(':', '-').replace('/', '-')}-{seed}"
+            given = {**mine, "benchmark": benchmark, "method": name, "seed": seed, "out": str(folder)}
+            settled = first_words(given)
+            resolve(settled)
+            jobs.append(Job(name, seed, settled, folder))
+    return jobs
+
+
+def run_all(jobs: Sequence[Job], parallel: int, tick: Callable[[], None]) -> dict[str, list[Result]]:
+    """Runs what is missing, goes on with what was stopped, and gives the results by method.
+
+    `tick` is called about four times a second, to show progress from the runs' own event files.
+    """
+    from fedspecial.api import resume
+
+    left = [job for job in jobs if not (job.folder / "result.json").exists()]
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(max(1, min(parallel, len(left))), mp_context=context) as pool:
+        futures: set[Future[None]] = {pool.submit(_work, job) for job in left}
+        while futures:
+            done, futures = wait(futures, timeout=0.25, return_when="FIRST_COMPLETED")
+            tick()
+            for future in done:
+                future.result()
+    results: dict[str, list[Result]] = {}
+    for job in jobs:
+        results.setdefault(job.method, []).append(resume(job.folder))
+    return results
+
+
+def _work(job: Job) -> None:
+    from fedspecial.api import start
+
+    if job.folder.exists():
+        if _without_out(rundir.words(job.folder), job.words):
+            raise InputError(f"out={job.folder}: it holds a run with other words; name another folder")
+        from fedspecial.api import resume
+
+        resume(job.folder)
+    else:
+        start(job.words)
+
+
+def _without_out(found: Words, wanted: Words) -> bool:
+    """Whether a run on disk was asked for with other words than the ones wanted now."""
+    return any(key != "out" and found.get(key) != value and value is not None for key, value in wanted.items())
+
+
+def progress(jobs: Sequence[Job]) -> tuple[int, int | None]:
+    """Rounds done by all runs, counted in their event files, and rounds in all (None until one has begun)."""
+    done, each = 0, None
+    for job in jobs:
+        path = job.folder / "events.jsonl"
+        lines = path.read_bytes().split(b"\n")[:-1] if path.exists() else []
+        done += sum(line.startswith(b'{"event": "round"') for line in lines)
+        if lines and each is None:
+            started = json.loads(lines[0])
+            each = len(started["tasks"]) * started["rounds"]
+    return done, None if each is None else each * len(jobs)
+
+
+def cores(threads: int) -> int:
+    """How many runs fit side by side."""
+    available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, available // threads)

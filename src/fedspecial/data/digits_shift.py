@@ -1,0 +1,209 @@
+"""digits-shift: handwritten digits in four worlds, rendered from what scikit-learn ships. Nothing to download.
+
+X
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.datasets import load_digits, load_sample_images
+
+from fedspecial.data.benchmark import Benchmark, Domain, Samples
+from fedspecial.errors import InputError, did_you_mean
+
+Array = NDArray[np.float32]
+Split = Literal["test", "validation"]
+
+SIZE = 32
+MIDDLE = (SIZE - 1) / 2
+ROW, COLUMN = (np.mgrid[:SIZE, :SIZE] - MIDDLE).astype(np.float32)
+TEST_SHARE = 0.25
+VALIDATION_SHARE = 0.25
+RENDERING_SEED = 8832
+COPIES = 1
+
+
+def load(
+    *, domains: tuple[str, ...] | None = None, cap: int | None = None, split: Split = "test"
+) -> Benchmark:
+    """The benchmark, the same on every machine and for every seed of a run.
+
+    domains: which worlds, in which order; None is all of them in the order of `DOMAINS`
+    cap:     at most so many training images per domain (the first `cap` hold all digits equally often)
+    split:   "test" measures on the test digits; "validation" trains on three quarters of the training digits
+             and measures on the rest of them, so that hyper-parameters are chosen without the test digits
+    """
+    chosen = tuple(DOMAINS) if domains is None else tuple(domains)
+    for name in chosen:
+        if name not in DOMAINS:
+            raise InputError(
+                f"domains={name}: digits-shift has no such domain{did_you_mean(name, DOMAINS)}; "
+                f"it has {', '.join(DOMAINS)}"
+            )
+    if cap is not None and cap < 1:
+        raise InputError(f"cap={cap}: must be 1 or more")
+    if split not in ("test", "validation"):
+        raise InputError(f"split={split}: must be 'test' or 'validation'")
+    pixels, labels = load_digits(return_X_y=True)
+    digits = (pixels / 16).astype(np.float32).reshape(-1, 8, 8)
+    train, test = _rows(labels, split)
+    y = torch.from_numpy(labels.astype(np.int64))
+
+    def domain(name: str) -> Domain:
+        rng = np.random.default_rng([RENDERING_SEED, list(DOMAINS).index(name)])
+        xs = []
+        for _ in range(COPIES):
+            images = DOMAINS[name](_write(digits, rng), rng)
+            xs.append(torch.from_numpy(np.rint(255 * images.clip(0, 1)).astype(np.uint8)))
+        tr = Samples(torch.cat([x[train] for x in xs]), torch.cat([y[train]] * COPIES))
+        return Domain(name, tr.take(slice(0, cap)), Samples(xs[0], y).take(test))
+
+    return Benchmark(
+        name="digits-shift",
+        domains=tuple(domain(name) for name in chosen),
+        classes=tuple(str(digit) for digit in range(10)),
+        mean=(0.5, 0.5, 0.5),
+        std=(0.5, 0.5, 0.5),
+        licence="digits: UCI optical recognition of handwritten digits, CC BY 4.0; photographs: CC BY",
+    ).check()
+
+
+def _rows(labels: NDArray[Any], split: Split) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Training and test rows, each digit in the same proportion in both, the digits taking turns."""
+    rng = np.random.default_rng(RENDERING_SEED)
+    rank = np.empty(len(labels), dtype=np.int64)
+    share = np.empty(len(labels))
+    for label in np.unique(labels):
+        rows = rng.permutation(np.flatnonzero(labels == label))
+        rank[rows] = np.arange(len(rows))
+        share[rows] = rank[rows] / len(rows)
+    order = np.lexsort((labels, rank))
+    held = share[order] >= 1 - TEST_SHARE
+    if split == "test":
+        return order[~held], order[held]
+    kept = share[order] < (1 - TEST_SHARE) * (1 - VALIDATION_SHARE)
+    return order[kept], order[~kept & ~held]
+
+
+def _write(digits: Array, rng: np.random.Generator) -> Array:
+    """Strokes of ink (0…1) at 32×32: each digit enlarged, then turned, slanted, scaled and shifted a little."""
+    turn, slant = _uniform(rng, -0.12, 0.12, len(digits)), _uniform(rng, -0.12, 0.12, len(digits))
+    scale = _uniform(rng, 0.95, 1.15, len(digits))
+    down, right = _uniform(rng, -1.5, 1.5, len(digits)), _uniform(rng, -1.5, 1.5, len(digits))
+    v, u = (ROW - down) * scale, (COLUMN - right) * scale
+    u += slant * v
+    v, u = np.cos(turn) * v - np.sin(turn) * u, np.sin(turn) * v + np.cos(turn) * u
+    ink = _look_up(_enlarge(digits), v + MIDDLE, u + MIDDLE)
+    sharp: Array = 1 / (1 + np.exp(-12 * (ink - 0.42)))
+    return sharp
+
+
+def _enlarge(digits: Array) -> Array:
+    """From 8×8 to 32×32 by Keys' cubic, which keeps strokes round where straight lines would show the pixels."""
+    centre = (np.arange(SIZE) + 0.5) / 4 - 0.5
+    far = np.abs(centre[:, None] - np.arange(8))
+    near = 1.5 * far**3 - 2.5 * far**2 + 1
+    tail = -0.5 * far**3 + 2.5 * far**2 - 4 * far + 2
+    kernel = np.where(far <= 1, near, np.where(far < 2, tail, 0)).astype(np.float32)
+    large: Array = kernel @ digits @ kernel.T
+    return large
+
+
+def _look_up(images: Array, v: Array, u: Array) -> Array:
+    """Bilinear values at the places (v, u) of each image; nothing is written beyond the edge."""
+    side = SIZE + 2
+    flat = np.pad(images, ((0, 0), (1, 1), (1, 1))).reshape(-1)
+    v, u = (v + 1).clip(0, side - 1.001), (u + 1).clip(0, side - 1.001)
+    top, left = v.astype(np.int32), u.astype(np.int32)
+    dv, du = v - top, u - left
+    at = top * side + left + np.arange(len(images), dtype=np.int32)[:, None, None] * side**2
+    upper = flat[at] * (1 - du) + flat[at + 1] * du
+    lower = flat[at + side] * (1 - du) + flat[at + side + 1] * du
+    mixed: Array = upper * (1 - dv) + lower * dv
+    return mixed
+
+
+def _blur(ink: Array, radius: float) -> Array:
+    kernel = np.exp(-0.5 * ((np.arange(SIZE)[:, None] - np.arange(SIZE)) / radius) ** 2)
+    kernel = (kernel / kernel.sum(1, keepdims=True)).astype(np.float32)
+    soft: Array = kernel @ ink @ kernel.T
+    return soft
+
+
+def _uniform(rng: np.random.Generator, low: float, high: float, count: int) -> Array:
+    """One number an image, shaped to be spread over its rows and columns."""
+    return rng.uniform(low, high, (count, 1, 1)).astype(np.float32)
+
+
+def _hues(rng: np.random.Generator, count: int) -> Array:
+    """One saturated colour an image: (count, 3, 1, 1)."""
+    phase = rng.uniform(0, 6, (count, 1)) + np.array([0, 4, 2])
+    return np.clip(np.abs(phase % 6 - 3) - 1, 0, 1).astype(np.float32)[:, :, None, None]
+
+
+def _colour(*rgb: float) -> Array:
+    return np.array(rgb, dtype=np.float32).reshape(1, 3, 1, 1)
+
+
+def _noise(rng: np.random.Generator, count: int) -> Array:
+    return rng.random((count, 1, SIZE, SIZE), dtype=np.float32)
+
+
+def _over(back: Array, front: Array, ink: Array) -> Array:
+    """`front` where there is ink, `back` elsewhere."""
+    mixed: Array = back + (front - back) * ink[:, None]
+    return mixed
+
+
+def _paper(ink: Array, rng: np.random.Generator) -> Array:
+    """Dark ink on cream paper with a little grain."""
+    paper = _colour(0.96, 0.93, 0.84) * (0.92 + 0.08 * _noise(rng, len(ink)))
+    pen = _colour(0.05, 0.05, 0.25) + 0.12 * _hues(rng, len(ink))
+    return _over(paper, pen, ink)
+
+
+def _photo(ink: Array, rng: np.random.Generator) -> Array:
+    """A bright colour painted over a piece of a photograph."""
+    shots = np.stack([image[:424, :640] for image in load_sample_images().images])
+    shots = shots.reshape(len(shots), 212, 2, 320, 2, 3).mean((2, 4), dtype=np.float32).transpose(0, 3, 1, 2) / 255
+    windows = np.lib.stride_tricks.sliding_window_view(shots, (SIZE, SIZE), axis=(2, 3))
+    which, top, left = (rng.integers(windows.shape[axis], size=len(ink)) for axis in (0, 2, 3))
+    paint = 0.35 + 0.65 * _hues(rng, len(ink))
+    return _over(0.6 * windows[which, :, top, left], paint, ink)
+
+
+def _neon(ink: Array, rng: np.random.Generator) -> Array:
+    """A glowing tube along the digit's outline, in the dark."""
+    tube = _blur(4 * ink * (1 - ink), 0.5)
+    light = _hues(rng, len(ink)) * (0.9 * _blur(tube, 2.5) + 0.8 * tube)[:, None]
+    night: Array = _colour(0.03, 0.02, 0.08) + 0.04 * _noise(rng, len(ink))
+    return night + light + 0.35 * tube[:, None]
+
+
+def _moss(ink: Array, rng: np.random.Generator) -> Array:
+    """Rust on moss, equally bright and equally speckled: only the colour tells them apart."""
+    return _over(_colour(0.45, 0.75, 0.3), _colour(0.95, 0.45, 0.25), ink) * (0.45 + 0.55 * _noise(rng, len(ink)))
+
+
+def _hatch(ink: Array, rng: np.random.Generator) -> Array:
+    """Black and white stripes on plain cloth as bright as their mean: only the texture tells them apart."""
+    count = len(ink)
+    angle, phase = _uniform(rng, 0, np.pi, count), _uniform(rng, 0, 2 * np.pi, count)
+    along = (ROW * np.cos(angle) + COLUMN * np.sin(angle)) / _uniform(rng, 3, 4.5, count)
+    wave = np.clip(2 * np.sin(2 * np.pi * along + phase), -1, 1)
+    cloth: Array = 0.425 + 0.15 * _hues(rng, count)
+    return cloth + 0.5 * (wave * ink)[:, None]
+
+
+DOMAINS: dict[str, Callable[[Array, np.random.Generator], Array]] = {
+    "paper": _paper,
+    "photo": _photo,
+    "neon": _neon,
+    "moss": _moss,
+    "hatch": _hatch,
+}
