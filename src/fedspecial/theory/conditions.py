@@ -78,10 +78,10 @@ class ConditionReport:
         return None if any(row.ok is None for row in self.rows) else True
 
     def suggest(self) -> dict[str, float]:
-        """For each knob the value nearest the best that alone makes every known row hold, where there is one.
+        """For each knob its limit: the value up to which every row that this knob can mend holds.
 
-        ``client_lr`` and ``server_lr``: the largest admissible; ``lam``: the smallest. Rows that are
-        unknown are left out of the search and stay unknown.
+        ``client_lr`` and ``server_lr``: the largest admissible; ``lam``: the smallest. Rows that the knob
+        cannot mend, and rows that are unknown, are left out of its search; a knob without a limit is left out.
         """
         if self._knobs is None or self.which == "paper_rate":
             return {}
@@ -95,17 +95,18 @@ class ConditionReport:
         if knob in missing:
             return None
 
-        def holds(value: float) -> bool:
-            rows = _rows(self.which, replace(cfg, **cast(dict[str, Any], {knob: value})), consts, missing)
-            return not any(row.ok is False for row in rows)
+        def holding(value: float) -> set[str]:
+            changed = replace(cfg, **cast(dict[str, Any], {knob: value}))
+            return {row.name for row in _rows(self.which, changed, consts, missing) if row.ok}
 
         easy, hard = (1e12, 1e-12) if knob == "lam" else (1e-12, 1e12)
-        if not holds(easy) or holds(hard):
+        mendable = holding(easy)
+        if mendable <= holding(hard):
             return None
         easy, hard = math.log(easy), math.log(hard)
         for _ in range(100):
             middle = (easy + hard) / 2
-            easy, hard = (middle, hard) if holds(math.exp(middle)) else (easy, middle)
+            easy, hard = (middle, hard) if mendable <= holding(math.exp(middle)) else (easy, middle)
         return math.exp(easy)
 
     def to_dict(self) -> dict[str, Any]:
