@@ -11,9 +11,7 @@ SHAPES = {"text": (12,)}
 
 
 def make(name, seed=0, classes=10, width=None):
-    return models.build(
-        name, input_shape=SHAPES.get(name, (3, 32, 32)), num_classes=classes, width=width, seed=seed
-    )
+    return models.build(name, input_shape=SHAPES.get(name, (3, 32, 32)), num_classes=classes, width=width, seed=seed)
 
 
 def batch(name, size=4):

@@ -22,10 +22,7 @@ def published_names():
     """What a torchvision state dict holds, written out from its structure."""
 
     def norm(prefix):
-        return [
-            f"{prefix}.{part}"
-            for part in ("weight", "bias", "running_mean", "running_var", "num_batches_tracked")
-        ]
+        return [f"{prefix}.{part}" for part in ("weight", "bias", "running_mean", "running_var", "num_batches_tracked")]
 
     names = ["conv1.weight", *norm("bn1")]
     for stage in STAGES:

@@ -22,18 +22,14 @@ __all__ = ["CNN", "MLP", "BagOfWords", "Classifier", "Logistic", "ResNet18", "bu
 Shape = tuple[int, ...]
 
 
-def build(
-    name: str, *, input_shape: Shape, num_classes: int, width: int | None = None, seed: int = 0
-) -> nn.Module:
+def build(name: str, *, input_shape: Shape, num_classes: int, width: int | None = None, seed: int = 0) -> nn.Module:
     """The model of that name, its weights drawn from `seed` alone.
 
     input_shape: one sample's shape: (channels, height, width), (features,) or (tokens,)
     width:       channels of the first layer or units of the hidden ones; None is the model's own default
     """
     if name not in _BUILDERS:
-        raise InputError(
-            f"model={name}: not a known model{did_you_mean(name, names())}; known: {', '.join(names())}"
-        )
+        raise InputError(f"model={name}: not a known model{did_you_mean(name, names())}; known: {', '.join(names())}")
     if num_classes < 1:
         raise InputError(f"num_classes={num_classes}: a model needs at least one class")
     if width is not None and width < 1:
@@ -85,9 +81,7 @@ def _channels(name: str, shape: Shape) -> int:
             f"{_written(shape)}; mlp and logistic take any shape"
         )
     if min(shape[1:]) < 8:
-        raise InputError(
-            f"model={name}: needs images of at least 8×8, but the inputs have shape {_written(shape)}"
-        )
+        raise InputError(f"model={name}: needs images of at least 8×8, but the inputs have shape {_written(shape)}")
     return shape[0]
 
 
