@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import struct
 import zlib
 from pathlib import Path
@@ -11,6 +10,8 @@ import numpy as np
 
 from fedspecial.data.sources.common import Bad, check_labels
 from fedspecial.errors import InputError
+
+PIECE = 2**14
 
 
 def read(images: Path, labels: Path, bad: Bad, num_classes: int = 10) -> tuple[np.ndarray, np.ndarray]:
@@ -50,14 +51,21 @@ def _array(path: Path, dimensions: int) -> tuple[np.ndarray, int]:
 
 
 def _bytes(path: Path) -> tuple[bytes, str]:
-    """All bytes that can be had, and what went wrong if not all could."""
+    """All bytes that can be had, and what went wrong if not all could.
+
+    Unpacked piece by piece, since a gzip reader that meets the end too soon gives nothing of its last piece.
+    """
+    raw = path.read_bytes()
     if path.suffix != ".gz":
-        return path.read_bytes(), ""
+        return raw, ""
     parts: list[bytes] = []
+    unpack = zlib.decompressobj(wbits=31)
     try:
-        with gzip.open(path) as stream:
-            while part := stream.read(2**20):
-                parts.append(part)
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        for start in range(0, len(raw), PIECE):
+            parts.append(unpack.decompress(raw[start : start + PIECE]))
+            while unpack.eof and unpack.unused_data:
+                rest, unpack = unpack.unused_data, zlib.decompressobj(wbits=31)
+                parts.append(unpack.decompress(rest))
+    except zlib.error as error:
         return b"".join(parts), f"not a whole gzip file ({error})"
-    return b"".join(parts), ""
+    return b"".join(parts), "" if unpack.eof else "not a whole gzip file (it ends too soon)"

@@ -1,0 +1,109 @@
+"""Whoever deals the rows out, and however: nothing is lost, nothing is there twice, and the stream decides all."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedspecial.data import partition
+from fedspecial.data.partition import Partition, deal
+from fedspecial.errors import InputError
+
+KINDS = [kind for kind in partition.KINDS if kind != "sites"]
+ALPHAS = st.floats(0.05, 100)
+
+
+def labels_of(seed: int, rows: int, classes: int) -> np.ndarray:
+    return np.random.default_rng(seed).integers(0, classes, rows)
+
+
+def dealt(kind: str, labels: np.ndarray, clients: int, alpha: float, least: int, seed: int = 0) -> Partition:
+    return deal(kind, labels, clients, alpha=alpha, min_per_client=least, rng=np.random.default_rng(seed))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@given(
+    seed=st.integers(0, 99),
+    rows=st.integers(40, 300),
+    classes=st.integers(1, 12),
+    clients=st.integers(1, 8),
+    alpha=ALPHAS,
+)
+@settings(deadline=None, max_examples=40)
+def test_every_row_has_one_owner(kind: str, seed: int, rows: int, classes: int, clients: int, alpha: float) -> None:
+    parts = dealt(kind, labels_of(seed, rows, classes), clients, alpha, 0)
+    owned = np.concatenate([parts.rows(client) for client in range(clients)])
+    assert parts.num_clients == clients
+    assert np.array_equal(np.sort(owned), np.arange(rows))
+    assert parts.sizes.sum() == rows
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@given(seed=st.integers(0, 99), alpha=ALPHAS)
+@settings(deadline=None, max_examples=15)
+def test_the_stream_decides_all(kind: str, seed: int, alpha: float) -> None:
+    labels = labels_of(1, 120, 5)
+    first, second = (dealt(kind, labels, 6, alpha, 0, seed) for _ in range(2))
+    assert np.array_equal(first.order, second.order)
+    assert np.array_equal(first.bounds, second.bounds)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@given(seed=st.integers(0, 50), least=st.integers(1, 12), alpha=st.floats(0.3, 10))
+@settings(deadline=None, max_examples=20)
+def test_every_client_has_the_least_it_needs(kind: str, seed: int, least: int, alpha: float) -> None:
+    assert dealt(kind, labels_of(seed, 240, 4), 6, alpha, least, seed).sizes.min() >= least
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_too_few_rows_are_refused_by_the_field(kind: str) -> None:
+    with pytest.raises(InputError, match="min_per_client=10"):
+        dealt(kind, labels_of(0, 30, 3), 4, 1.0, 10)
+
+
+def test_iid_sizes_differ_by_one_at_most() -> None:
+    sizes = dealt("iid", labels_of(0, 103, 3), 8, 1, 0).sizes
+    assert sizes.max() - sizes.min() <= 1
+
+
+def test_two_shards_mean_few_classes() -> None:
+    labels = np.repeat(np.arange(10), 40)
+    parts = deal("shards", labels, 10, shards_per_client=2, rng=np.random.default_rng(0))
+    assert max(len(np.unique(labels[parts.rows(client)])) for client in range(10)) <= 4
+
+
+def test_quantity_skews_sizes_and_not_classes() -> None:
+    labels = np.repeat(np.arange(4), 1000)
+    parts = deal("quantity", labels, 5, alpha=0.3, min_per_client=200, rng=np.random.default_rng(1))
+    assert parts.sizes.max() > 2 * parts.sizes.min()
+    for client in range(5):
+        share = np.bincount(labels[parts.rows(client)], minlength=4) / parts.sizes[client]
+        assert abs(share - 0.25).max() < 0.1
+
+
+def test_small_alpha_means_few_classes_a_client() -> None:
+    labels = np.repeat(np.arange(10), 100)
+    skews = []
+    for alpha in (0.1, 100.0):
+        parts = dealt("dirichlet", labels, 8, alpha, 5)
+        shares = [np.bincount(labels[parts.rows(client)], minlength=10) / parts.sizes[client] for client in range(8)]
+        skews.append(np.mean([share.max() for share in shares]))
+    assert skews[0] > 2 * skews[1]
+
+
+def test_real_sites_stay_as_they_are_whatever_is_asked() -> None:
+    sites = (np.array([0, 3]), np.array([], np.int64), np.array([1, 2, 4]))
+    parts = deal("dirichlet", np.zeros(5), 8, sites=sites, rng=np.random.default_rng(0))
+    assert [parts.rows(client).tolist() for client in range(3)] == [[0, 3], [], [1, 2, 4]]
+
+
+def test_sites_that_share_a_row_are_refused() -> None:
+    with pytest.raises(InputError, match="no partition"):
+        partition.given([np.array([0, 1]), np.array([1, 2])], 3)
+
+
+def test_an_unknown_kind_is_refused_with_a_suggestion() -> None:
+    with pytest.raises(InputError, match="did you mean 'dirichlet'"):
+        dealt("dirichlett", np.zeros(9), 2, 1, 0)

@@ -1,0 +1,48 @@
+"""Presets name a benchmark of the catalogue and use words a run knows; the paper's ones have the paper's values."""
+
+from __future__ import annotations
+
+import pytest
+
+from fedspecial.config import Config, first_words, preset_names, preset_words
+from fedspecial.data import catalogue
+
+PAPER = ["digit10", "vlcs", "pacs", "dn4il", "cifar100", "glue"]
+CPU = ["digit10-cpu", "pacs-cpu", "cifar100-cpu", "text-cpu", "heart"]
+OWN = ["fdu-mtl", "folders"]
+
+
+def test_every_benchmark_of_the_issue_has_its_preset() -> None:
+    assert set(PAPER + CPU + OWN) <= set(preset_names())
+
+
+@pytest.mark.parametrize("name", PAPER + CPU + OWN)
+def test_a_preset_resolves(name: str) -> None:
+    words = preset_words(name)
+    entry = catalogue.entry(words["benchmark"])
+    domains = words.get("domains")
+    catalogue.pick(entry, tuple(domains) if domains else None)
+    catalogue.merged(entry, words.get("options", {}))
+    assert set(words) - {"methods"} <= set(Config.model_fields)
+    found = first_words({"benchmark": name, "method": "special"})
+    assert found["benchmark"] == entry.name
+    assert found["lam"] == words["methods"]["special"]["lam"]
+
+
+@pytest.mark.parametrize(
+    ("name", "rounds", "alpha", "lam", "lam_c"),
+    [
+        ("digit10", 20, 0.1, 0.25, 0.2),
+        ("vlcs", 20, 0.3, 0.40, 0.2),
+        ("pacs", 30, 0.3, 0.05, 0.1),
+        ("dn4il", 30, 5, 0.10, 0.2),
+    ],
+)
+def test_the_papers_values(name: str, rounds: int, alpha: float, lam: float, lam_c: float) -> None:
+    words = preset_words(name)
+    assert (words["rounds"], words["alpha"], words["local_epochs"]) == (rounds, alpha, 5)
+    assert (words["clients"], words["clients_per_round"], words["batch_size"]) == (8, 4, 32)
+    assert (words["client_lr"], words["client_lr_decay"], words["server_lr"]) == (0.001, 0.96, "1/i")
+    assert words["methods"]["special"]["lam"] == lam
+    assert words["methods"]["special-c"]["lam"] == lam_c
+    assert words["methods"]["pfeddil"]["threshold"] == (0.8 if name == "digit10" else 0.5)
