@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -12,6 +15,7 @@ from fedspecial.data.sources.common import Request
 from fedspecial.errors import InputError
 
 TRAIN_SHARE = 0.7
+BATCH = 512
 
 
 def split(groups: np.ndarray, seed: int, domain: str) -> tuple[np.ndarray, np.ndarray]:
@@ -96,10 +100,22 @@ def _cap_rows(labels: np.ndarray, request: Request, name: str) -> np.ndarray | N
     return capped(labels, request.cap, request.seed, name)
 
 
+def _taken(x: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """`x[rows]`, copied by all cores: a domain at 224 pixels is half a gigabyte."""
+    out = np.empty((len(rows), *x.shape[1:]), x.dtype)
+
+    def copy(part: slice) -> None:
+        np.take(x, rows[part], axis=0, out=out[part], mode="clip")
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        list(pool.map(copy, (slice(start, start + BATCH) for start in range(0, len(rows), BATCH))))
+    return out
+
+
 def _samples(x: np.ndarray, y: np.ndarray, rows: np.ndarray | None) -> Samples:
     """Grey images stay one plane in memory and are seen as three."""
     if rows is not None:
-        x, y = x[rows], y[rows]
+        x, y = _taken(x, rows), y[rows]
     inputs = tensor(np.ascontiguousarray(x) if not isinstance(x, np.memmap) else x)
     if inputs.ndim == 4 and inputs.shape[1] == 1:
         inputs = inputs.expand(-1, 3, -1, -1)

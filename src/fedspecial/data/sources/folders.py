@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
@@ -94,7 +94,7 @@ def refuse_missing_classes(tree: Tree, classes: Sequence[str], folder: str) -> N
 
 
 def decode(
-    files: Sequence[Path], labels: np.ndarray, size: int, bad: Bad, tick: Tick, shown: Sequence[str]
+    files: Sequence[Path], labels: np.ndarray, size: int, bad: Bad, tick: Tick, shown: Callable[[Path], str]
 ) -> Iterator[Chunk]:
     """Square RGB images in chunks, on all cores: the decoder lets go of Python's lock, so threads do."""
     rows = iter(range(len(files)))
@@ -104,7 +104,7 @@ def decode(
             kept = []
             for row, picture in zip(part, pool.map(lambda row: _picture(files[row], size), part), strict=True):
                 if isinstance(picture, str):
-                    bad.add(row, f"{shown[row]}: {picture}")
+                    bad.add(row, f"{shown(files[row])}: {picture}")
                 else:
                     pictures.append(picture)
                     kept.append(row)

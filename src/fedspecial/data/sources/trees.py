@@ -94,10 +94,9 @@ def _domain(request: Request, domain: str, parts: Sequence[Path], classes: tuple
 def decode_files(request: Request, what: str, files: Sequence[Path], labels: np.ndarray) -> Decoded:
     """The images decoded once, at the size asked for."""
     size = request.image_size or SIZE
-    shown = [request.shown(file) for file in files]
 
     def build(bad: Bad) -> Iterator[Chunk]:
-        return folders.decode(files, labels, size, bad, request.tick, shown)
+        return folders.decode(files, labels, size, bad, request.tick, request.shown)
 
     decoded = cached(
         files,
