@@ -124,6 +124,13 @@ def test_show_draws_one_picture(tmp_path: Path, kind: str) -> None:
         assert picture.width > 1000
 
 
+def test_a_missing_data_folder_is_one_line() -> None:
+    result = call("show", "pacs")
+    assert result.exit_code == 2
+    assert "say where they are with --data or FEDSPECIAL_DATA" in result.output
+
+
 def test_an_unknown_word_is_refused(tmp_path: Path) -> None:
     result = call("check", "digit10", "domain=usps", "--data", str(tmp_path))
-    assert "did you mean 'domains'" in str(result.exception)
+    assert result.exit_code == 2
+    assert "did you mean 'domains'" in result.output

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fedspecial.cli.console import one_line_errors
 from fedspecial.data import catalogue
 from fedspecial.data.sources.common import Tick, silent
 from fedspecial.errors import InputError, did_you_mean
@@ -28,6 +29,7 @@ MARKS = {"ok": "ok     ", "note": "note   ", "smaller": "smaller", "bad": "BAD  
 
 
 @app.command("list")
+@one_line_errors()
 def list_(data: Data = None) -> None:
     """Every benchmark: domains in order, classes, expected and found sizes, licence, where to get it."""
     from fedspecial.data.check import found_sizes
@@ -62,6 +64,7 @@ def _size(size: Size | None) -> str:
 
 
 @app.command()
+@one_line_errors()
 def check(
     name: Name,
     words: Pairs = None,
@@ -86,6 +89,7 @@ def check(
 
 
 @app.command()
+@one_line_errors()
 def show(
     name: Name,
     words: Pairs = None,
