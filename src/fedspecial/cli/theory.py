@@ -137,8 +137,6 @@ def certify(
         tasks = read(_events(folder), grad_bound=bound, consts=settings.consts if both else None)
         if not tasks:
             raise ValueError(f"{folder}: there are no finished rounds in events.jsonl")
-        if plot is not None:
-            plot_drift(tasks, plot)
     if as_json:
         _say(json.dumps([task.to_dict() for task in tasks], indent=2))
     else:
@@ -146,6 +144,9 @@ def certify(
             _say(task.table())
             for violation in task.violations:
                 _say(f"  {violation.message}")
+    if plot is not None:
+        with _one_line_errors():
+            plot_drift(tasks, plot)
     if any(task.status == "bug in the run" for task in tasks):
         raise typer.Exit(1)
 

@@ -190,10 +190,10 @@ def certify(
 
 
 def _observed(event: Mapping[str, Any]) -> Observed:
-    server_lr = check.positive("server_lr", _field(event, "server_lr"))
+    server_lr = check.nonnegative("server_lr", _field(event, "server_lr"))
     client_lr, steps = event.get("client_lr"), event.get("mean_steps")
     delta = event.get("delta_norm")
-    held = event.get("num_accepted") == 0
+    held = bool(event.get("held")) or event.get("num_accepted") == 0
     if delta is None and not held:
         raise ValueError(f"delta_norm must be in every round event, got {delta!r} in {_place(event)}")
     known = client_lr is not None and steps is not None

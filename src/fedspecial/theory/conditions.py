@@ -99,12 +99,12 @@ class ConditionReport:
             changed = replace(cfg, **cast(dict[str, Any], {knob: value}))
             return {row.name for row in _rows(self.which, changed, consts, missing) if row.ok}
 
-        easy, hard = (1e12, 1e-12) if knob == "lam" else (1e-12, 1e12)
+        easy, hard = (1e30, 1e-30) if knob == "lam" else (1e-30, 1e30)
         mendable = holding(easy)
         if mendable <= holding(hard):
             return None
         easy, hard = math.log(easy), math.log(hard)
-        for _ in range(100):
+        for _ in range(60):  # to 1e-16 of the logarithm
             middle = (easy + hard) / 2
             easy, hard = (middle, hard) if mendable <= holding(math.exp(middle)) else (easy, middle)
         return math.exp(easy)
