@@ -14,13 +14,16 @@ from fedspecial.theory import (
     bkt_slack,
     bkt_step_max,
     chained_forgetting_cap,
+    check,
     drift_radius,
     forgetting_cap,
     lam_for_bkt,
     old_grad_norm_upper,
+    paper_bkt_slack,
     radius_for_budget,
 )
-from fedspecial.theory.problems import make_problem
+from fedspecial.theory.estimators import alignment
+from fedspecial.theory.problems import RadialFDIL, make_problem
 from fedspecial.theory.simulate import minimise, simulate, simulate_tasks
 
 
@@ -90,3 +93,27 @@ def test_bkt_slack_is_within_two_of_the_truth_where_noise_dominates():
     rise = 0.5 * (theta**2).sum(axis=1).mean()
     consts = Constants(10.0, 1.0, sigma_local=1.0)
     assert bkt_slack(cfg, consts, cfg.rounds) / rise == pytest.approx(2.0, rel=0.05)
+
+
+@pytest.mark.parametrize("statement", ["paper_bkt", "bkt"])
+def test_theorem_1_and_bkt_s_hold_on_an_aligned_problem_at_their_largest_steps(statement):
+    """Two tasks with far optima on the same side: every gradient agrees with the old one."""
+    centers = np.zeros((2, 6, 5))
+    centers[..., 0] = 50.0
+    centers[..., 1:] = np.random.default_rng(3).standard_normal((2, 6, 4))
+    problem = RadialFDIL(centers, noise=0.5)
+    old = float(np.linalg.norm(problem.task_gradient(1, np.zeros(5))))
+    consts = replace(problem.constants(), alignment=0.9, old_grad_norm=old)
+    base = RoundConfig(6, 3, 4, 30, 2, server_lr=0.5, client_lr=1.0, lam=0.25)
+    cfg = replace(base, client_lr=check(base, consts, statement).suggest()["client_lr"] * (1 - 1e-9))
+    assert check(cfg, consts, statement).ok is True
+
+    def risen(theta):
+        return problem.task_loss(1, theta) - problem.task_loss(1, np.zeros(5))
+
+    trace = simulate(problem, cfg, anchor=np.zeros(5), replicates=50, measure=risen)
+    slack = paper_bkt_slack(cfg, consts) if statement == "paper_bkt" else bkt_slack(cfg, consts, cfg.rounds)
+    assert trace.measured[-1].mean() <= slack
+    cosines = [alignment(problem.task_gradient(1, np.zeros(5)), [problem.task_gradient(2, point)])
+               for point in trace.theta]  # fmt: skip
+    assert min(c.value for c in cosines) >= 0.9

@@ -105,6 +105,8 @@ def _draw(axes: Axes, curve: Curve, colour: str) -> None:
         axes.plot(xs, ys, "-", color=colour, linewidth=1.4, label=text)
     if curve.exact is not None:
         axes.plot(xs, curve.exact, "-", color=colour, linewidth=1, label=f"{curve.name}, closed form")
+    elif curve.theory is None and measured:
+        axes.plot(xs, ys, "-", color=colour, linewidth=1, alpha=0.4)
     elif curve.theory is not None and measured:
         used = xs >= curve.fit_from
         line = ys[used][-1] * (xs[used] / xs[used][-1]) ** curve.theory
