@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -28,6 +28,15 @@ Words = dict[str, Any]
 
 def _split(value: object) -> object:
     return tuple(part.strip() for part in value.split(",")) if isinstance(value, str) else value
+
+
+def _server_lr(value: object) -> object:
+    try:
+        if value == "1/i" or float(value) >= 0:  # type: ignore[arg-type]
+            return value
+    except (TypeError, ValueError):
+        pass
+    raise ValueError("expected 1/i or a number that is not negative")
 
 
 Names = Annotated[tuple[str, ...], BeforeValidator(_split)]
@@ -69,7 +78,7 @@ class Config(BaseModel):
     optimizer: Literal["sgd", "adamw"] = "sgd"
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.0
     weight_decay: Rate = 0.0
-    server_lr: Literal["1/i"] | Rate = "1/i"
+    server_lr: Annotated[Literal["1/i"] | float, BeforeValidator(_server_lr)] = "1/i"
     weighting: Literal["uniform", "samples", "registered"] = "uniform"
     batch_norm: Literal["average", "mean-only", "local"] = "average"
 
@@ -138,7 +147,7 @@ def first_words(given: Mapping[str, Any]) -> Words:
 
     methods.check_name(config.method)
     own = {k: v for k, v in by_method.get(config.method, {}).items() if not _replaced(k, words)}
-    return _with_options({**own, **base, "method": config.method}, config)
+    return _with_options({**own, **base, "benchmark": config.benchmark, "method": config.method}, config)
 
 
 def _with_options(words: Words, config: Config) -> Words:
@@ -165,7 +174,7 @@ def resolve(words: Mapping[str, Any], method: Method | None = None) -> Resolved:
         return Resolved(config, method)
     own = {k: v for k, v in words.items() if k not in Config.model_fields}
     kind = methods.find(config.method)
-    known = list(kind.__dataclass_fields__)
+    known = [field.name for field in fields(kind)]
     for key in own:
         if key not in known:
             raise unknown_word(key, config.method, known)
@@ -192,7 +201,9 @@ def parse_pairs(pairs: list[str]) -> Words:
             raise InputError(f"'{pair}': expected key=value")
         if key in words:
             raise InputError(f"{key}: it is given twice ({words[key]!r} and {value!r})")
-        words[key] = yaml.safe_load(value) if value != "" else None
+        if value == "":
+            raise InputError(f"{key}=: there is no value (write {key}=null for none)")
+        words[key] = yaml.safe_load(value)
     return words
 
 

@@ -56,15 +56,15 @@ def execute(
         resolved = settle_sites(resolved, benchmark)
         saved = checkpoints.load(folder / "checkpoint")
         run = prepare(folder, resolved, benchmark, module, saved, listeners)
-        if saved is None:
-            rundir.write_words(folder, resolved.words(), {**versions(), "data_sha256": data_sha256(benchmark)})
-            run.emit(_started(run))
-        else:
-            run.tell(_started(run))
-            run.tell(RunResumed(saved.position.task, saved.position.round))
-        learn(run)
-        run.log.close()
-    return write_result(folder, run)
+        with contextlib.closing(run.log):
+            if saved is None:
+                rundir.write_words(folder, resolved.words(), {**versions(), "data_sha256": data_sha256(benchmark)})
+                run.emit(_started(run))
+            else:
+                run.tell(_started(run))
+                run.tell(RunResumed(saved.position.task, saved.position.round))
+            learn(run)
+        return write_result(folder, run)
 
 
 def prepare(

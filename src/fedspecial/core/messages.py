@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-import safetensors
-import safetensors.torch
 import torch
+from safetensors.torch import load as read_safetensors
+from safetensors.torch import save as write_safetensors
 from torch import Tensor
 
 Number = int | float
@@ -74,13 +74,13 @@ class ClientState:
 
 def pack(tensors: Mapping[str, Tensor], numbers: Mapping[str, Number] | None = None) -> bytes:
     """Safetensors bytes. Numbers travel as 0-d tensors, so a message's size never depends on its values."""
-    return safetensors.torch.save(_all_tensors(tensors, numbers or {}))
+    return write_safetensors(_all_tensors(tensors, numbers or {}))
 
 
 def unpack(data: bytes) -> tuple[Tensors, Numbers]:
     """Inverse of `pack`."""
     tensors, numbers = {}, {}
-    for name, tensor in safetensors.torch.load(data).items():
+    for name, tensor in read_safetensors(data).items():
         if name.startswith("#"):
             numbers[name[1:]] = tensor.item()
         else:
@@ -90,9 +90,9 @@ def unpack(data: bytes) -> tuple[Tensors, Numbers]:
 
 def packed_size(tensors: Mapping[str, Tensor], numbers: Mapping[str, Number] | None = None) -> int:
     """`len(pack(...))` without touching the data: it depends on names, types and shapes only."""
-    everything = _all_tensors(tensors, numbers or {})
-    signature = tuple((name, str(t.dtype), tuple(t.shape)) for name, t in sorted(everything.items()))
-    return _header_size(signature) + sum(t.numel() * t.element_size() for t in everything.values())
+    kinds = [(name, tensor.dtype, tensor.shape) for name, tensor in tensors.items()]
+    kinds += [(f"#{name}", _number_type(value), torch.Size()) for name, value in (numbers or {}).items()]
+    return _size_of(tuple(kinds))
 
 
 def broadcast_size(message: Broadcast, *, held: frozenset[str] = frozenset()) -> int:
@@ -112,33 +112,36 @@ def update_size(message: Update) -> int:
 
 
 def _all_tensors(tensors: Mapping[str, Tensor], numbers: Mapping[str, Number]) -> Tensors:
-    scalars = {
-        f"#{name}": torch.tensor(value, dtype=torch.int64 if isinstance(value, int) else torch.float64)
-        for name, value in numbers.items()
-    }
+    scalars = {f"#{name}": torch.tensor(value, dtype=_number_type(value)) for name, value in numbers.items()}
     return {**tensors, **scalars}
 
 
+def _number_type(value: Number) -> torch.dtype:
+    return torch.int64 if isinstance(value, int) else torch.float64
+
+
+# Safetensors' names of the types, in the order in which it lays tensors out.
+_CODES = {
+    torch.int64: "I64",
+    torch.float64: "F64",
+    torch.float32: "F32",
+    torch.int32: "I32",
+    torch.bfloat16: "BF16",
+    torch.float16: "F16",
+    torch.int16: "I16",
+    torch.int8: "I8",
+    torch.uint8: "U8",
+    torch.bool: "BOOL",
+}
+
+
 @lru_cache(maxsize=256)
-def _header_size(signature: tuple[tuple[str, str, tuple[int, ...]], ...]) -> int:
-    """Length prefix plus JSON header, as safetensors writes it: larger types first, then by name, padded to 8."""
-    codes = {
-        "float32": "F32",
-        "float64": "F64",
-        "int64": "I64",
-        "int32": "I32",
-        "uint8": "U8",
-        "bool": "BOOL",
-    }
-    codes |= {"float16": "F16", "bfloat16": "BF16", "int16": "I16", "int8": "I8"}
-    rows = []
-    for name, dtype, shape in signature:
-        kind = dtype.removeprefix("torch.")
-        width = torch.empty(0, dtype=getattr(torch, kind)).element_size()
-        rows.append((-width, name, codes[kind], shape, width * int(torch.Size(shape).numel())))
-    header, offset = {}, 0
-    for _, name, code, shape, nbytes in sorted(rows, key=lambda row: (row[0], row[1])):
-        header[name] = {"dtype": code, "shape": list(shape), "data_offsets": [offset, offset + nbytes]}
-        offset += nbytes
-    length = len(json.dumps(header, separators=(",", ":")).encode())
-    return 8 + (length + 7) // 8 * 8
+def _size_of(kinds: tuple[tuple[str, torch.dtype, torch.Size], ...]) -> int:
+    """Length prefix, JSON header as safetensors writes it (by type, then by name, padded to 8), data."""
+    header, offset, order = {}, 0, list(_CODES)
+    for name, dtype, shape in sorted(kinds, key=lambda kind: (order.index(kind[1]), kind[0])):
+        end = offset + dtype.itemsize * shape.numel()
+        header[name] = {"dtype": _CODES[dtype], "shape": list(shape), "data_offsets": [offset, end]}
+        offset = end
+    length = len(json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode())
+    return 8 + (length + 7) // 8 * 8 + offset

@@ -7,8 +7,9 @@ differs. A method holds frozen hyper-parameters and nothing else: what lasts is 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from pydantic.dataclasses import dataclass as validated
 
@@ -62,6 +63,8 @@ class Method:
     """FedAvg: θ ← θ + γ_G · mean(Δ)."""
 
     name: ClassVar[str] = "fedavg"
+    zero: ClassVar[Mapping[str, Any] | None] = {}
+    """Hyper-parameters under which the method is FedAvg bit for bit; None if there are none."""
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()

@@ -21,6 +21,7 @@ from fedspecial.methods.base import Local, Method, Pull
 @dataclass(frozen=True)
 class FedProx(Method):
     name: ClassVar[str] = "fedprox"
+    zero: ClassVar = {"mu_prox": 0.0}
 
     mu_prox: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.01
 

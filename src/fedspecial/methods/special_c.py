@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class SpecialC(Method):
     name: ClassVar[str] = "special-c"
+    zero: ClassVar = {"lam": 0.0}
 
     lam: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.2
     prox: Literal["step_scaled", "step_literal", "epoch_literal", "penalty"] = "step_scaled"

@@ -51,7 +51,8 @@ def draw_curves(events: Sequence[dict[str, Any]], path: Path) -> None:
     axes.set(xlabel="round", ylabel="test accuracy in per cent", ylim=(0, 108))
     axes.set_xlim(0, per_task * len(started["tasks"]))
     axes.set_title(f"{started['method']} on {started['benchmark']}, seed {started['seed']}", fontsize=10)
-    axes.legend(loc="lower right", fontsize=8, title="accuracy on")
+    if any(r["accuracy"] for r in rounds):
+        axes.legend(loc="lower right", fontsize=8, title="accuracy on")
     _save(figure, path)
 
 

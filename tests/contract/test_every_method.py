@@ -1,0 +1,148 @@
+"""What every registered method must keep, whoever wrote it."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from worlds import begin, images, learn, play, rotated_blobs
+
+from fedspecial import methods, resume
+from fedspecial.core.events import RoundFinished, read_events
+from fedspecial.core.messages import pack, unpack
+from fedspecial.core.streams import stream
+from fedspecial.engine import inprocess, loop
+
+every_method = pytest.mark.parametrize("name", methods.names())
+
+
+def without_times(folder: Path) -> list[dict[str, Any]]:
+    return [
+        {key: value for key, value in event.items() if not key.startswith("seconds")}
+        for event in read_events(folder / "events.jsonl")
+    ]
+
+
+@every_method
+def test_its_zero_is_fedavg_bit_for_bit(name: str, tmp_path: Path) -> None:
+    zero = methods.find(name).zero
+    assert zero is not None
+    ours = learn(tmp_path / "zero", name, **zero)
+    fedavg = learn(tmp_path / "fedavg", "fedavg")
+    assert ours.model_sha256 == fedavg.model_sha256
+    assert ours.matrix == fedavg.matrix
+
+
+@every_method
+def test_all_methods_face_the_same_federation(name: str, tmp_path: Path) -> None:
+    learn(tmp_path / "ours", name)
+    learn(tmp_path / "fedavg", "fedavg")
+    for ours, theirs in zip(without_times(tmp_path / "ours"), without_times(tmp_path / "fedavg"), strict=True):
+        for key in ("clients", "samples", "mean_steps", "client_lr", "server_lr"):
+            assert ours.get(key) == theirs.get(key)
+
+
+@every_method
+def test_the_same_seed_gives_the_same_run(name: str, tmp_path: Path) -> None:
+    learn(tmp_path / "a", name)
+    learn(tmp_path / "b", name)
+    assert without_times(tmp_path / "a") == without_times(tmp_path / "b")
+
+
+@every_method
+def test_another_seed_gives_another_run(name: str, tmp_path: Path) -> None:
+    assert learn(tmp_path / "a", name).model_sha256 != learn(tmp_path / "b", name, seed=26).model_sha256
+
+
+@every_method
+def test_the_order_of_clients_does_not_matter(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    forward = learn(tmp_path / "a", name)
+    choose = loop.choose
+    monkeypatch.setattr(loop, "choose", lambda *args: choose(*args)[::-1])
+    assert learn(tmp_path / "b", name).model_sha256 == forward.model_sha256
+
+
+@every_method
+def test_identical_clients_equal_one_client(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four clients with the same rows in the same order send the same delta, and its mean is itself."""
+    monkeypatch.setattr(inprocess, "stream", lambda seed, purpose, *keys: stream(seed, purpose, *keys[:-1]))
+    shas = []
+    for count in (4, 1):
+        run = begin(tmp_path / str(count), name, clients=4, clients_per_round=count)
+        rows = run.federation.rows(1, 0)
+        run.federation.rows = lambda task, client, rows=rows: rows  # type: ignore[method-assign, misc]
+        play(run)
+        shas.append(run.model.layout.digest(run.vector))
+    assert shas[0] == shas[1]
+
+
+@every_method
+def test_a_run_stopped_anywhere_goes_on_to_the_same_end(name: str, tmp_path: Path) -> None:
+    whole = learn(tmp_path / "whole", name)
+
+    def stop_at(task: int, round: int) -> Any:
+        def listener(event: Any) -> None:
+            if isinstance(event, RoundFinished) and (event.task, event.round) == (task, round):
+                raise KeyboardInterrupt
+
+        return listener
+
+    with pytest.raises(KeyboardInterrupt):
+        learn(tmp_path / "cut", name, listeners=[stop_at(1, 1)])
+    with pytest.raises(KeyboardInterrupt):
+        resume(tmp_path / "cut", benchmark=rotated_blobs(), listeners=[stop_at(2, 2)])
+    assert resume(tmp_path / "cut", benchmark=rotated_blobs()).model_sha256 == whole.model_sha256
+    assert without_times(tmp_path / "cut") == without_times(tmp_path / "whole")
+
+
+@every_method
+def test_state_survives_being_written_and_read(name: str, tmp_path: Path) -> None:
+    run = begin(tmp_path / "run", name)
+    play(run)
+    tensors, numbers = unpack(pack(run.server.tensors, run.server.numbers))
+    assert numbers == run.server.numbers
+    assert tensors.keys() == run.server.tensors.keys()
+    assert all(torch.equal(tensors[key], run.server.tensors[key]) for key in tensors)
+
+
+@every_method
+@pytest.mark.parametrize("policy", ["average", "mean-only", "local"])
+def test_it_learns_with_every_batch_norm_policy(name: str, policy: str, tmp_path: Path) -> None:
+    result = learn(tmp_path / "run", name, images(), model="cnn", width=4, batch_norm=policy, rounds=6, partition="iid")
+    assert result.refused_updates == 0
+    assert all(0 <= accuracy <= 1 for row in result.matrix for accuracy in row)
+    assert result.matrix[0][0] > 0.6
+
+
+@every_method
+@pytest.mark.parametrize("words", [{"optimizer": "adamw", "client_lr": 0.01}, {"momentum": 0.9}, {"weight_decay": 0.1}])
+def test_it_learns_with_every_optimizer(name: str, words: dict[str, Any], tmp_path: Path) -> None:
+    assert learn(tmp_path / "run", name, **words).matrix[0][0] > 0.6
+
+
+@every_method
+def test_hyperparameters_are_frozen_and_are_all_there_is(name: str) -> None:
+    method = methods.find(name)()
+    fields = [field.name for field in dataclasses.fields(method)]
+    assert set(vars(method)) - set(fields) <= {"__pydantic_initialised__"}
+    for field in fields:
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            setattr(method, field, 1)
+
+
+@every_method
+def test_clients_without_data_or_with_one_class_do_not_stop_it(name: str, tmp_path: Path) -> None:
+    run = begin(tmp_path / "run", name, clients=3, clients_per_round=3)
+    labels = run.federation.domain(1).train.y
+    hands = [[], torch.nonzero(labels == 0).flatten().tolist(), list(range(10))]
+    run.federation.rows = lambda task, client: torch.tensor(hands[client], dtype=torch.int64).numpy()  # type: ignore[method-assign]
+    play(run)
+    events = read_events(tmp_path / "run" / "events.jsonl")
+    assert {event["reason"] for event in events if event["event"] == "update_refused"} == {
+        "it holds no samples of this task"
+    }
+    assert all(event["num_accepted"] == 2 for event in events if event["event"] == "round")
+    assert bool(torch.isfinite(run.vector).all())

@@ -1,0 +1,131 @@
+"""Two clients, two tasks, one weight: every number below was worked out on paper.
+
+f_m(w) = ½(w − x_m)², γ_L = ½, one step a round, so Δ_m = ½(x_m − w).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from worlds import Scalar, begin, play, points
+
+from fedspecial.core.events import read_events
+from fedspecial.engine.loop import Run
+from fedspecial.methods.base import Local, Method
+from fedspecial.methods.fedprox import FedProx
+from fedspecial.methods.special import Special
+from fedspecial.methods.special_c import SpecialC
+
+
+def half_square(self: Method, local: Local, x: Tensor, y: Tensor) -> Tensor:
+    return 0.5 * (local.model.module(x) - x).square().mean()
+
+
+@pytest.fixture(autouse=True)
+def _quadratic_clients(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Method, "loss", half_square)
+
+
+def follow(folder: Path, method: Method, **words: object) -> tuple[Run, list[float]]:
+    """w after each round of: task 1 with x = (1, 3), task 2 with x = (−1, −3), two rounds each."""
+    weights: list[float] = []
+    run = begin(
+        folder, "fedavg", points([1.0, 3.0], [-1.0, -3.0]), module=Scalar(), clients=2, clients_per_round=2,
+        rounds=2, client_lr=0.5, client_lr_decay=1.0, eval_every=0, **{"local_epochs": 1, **words},
+    )  # fmt: skip
+    run.method = run.engine.method = method
+    run.federation.rows = lambda task, client: np.array([client])  # type: ignore[method-assign]
+    run.listeners = (lambda event: weights.append(float(run.vector[0])) if event.event == "round" else None,)
+    return play(run), weights
+
+
+def test_fedavg(tmp_path: Path) -> None:
+    """1: 0 + mean(½, 3/2) = 1; 1 + mean(0, 1) = 3/2.  2, γ_G = ½: 3/2 − 7/8 = 5/8; 5/8 + ½·mean(−13/16, −29/16)."""
+    _, weights = follow(tmp_path / "run", Method())
+    assert weights == pytest.approx([1, 1.5, 0.625, 0.625 - 0.65625], abs=1e-7)
+
+
+def test_special(tmp_path: Path) -> None:
+    """Anchor 3/2, λ = ½: (5/8 + ½·3/2)/(3/2) = 11/12; then w̄ = 11/12 − 35/48 = 9/48, (9/48 + 3/4)/(3/2) = 5/8."""
+    run, weights = follow(tmp_path / "run", Special(lam=0.5))
+    assert weights == pytest.approx([1, 1.5, 11 / 12, 5 / 8], abs=1e-6)
+    rounds = [e for e in read_events(tmp_path / "run" / "events.jsonl") if e["event"] == "round"]
+    assert [r["drift"] for r in rounds] == [None, None, pytest.approx(7 / 12), pytest.approx(7 / 8)]
+    assert [r["mu"] for r in rounds[2:]] == pytest.approx([2.0, 2.0])  # ½ / (½ · ½ · 1)
+    assert float(run.server.tensors["anchor"]) == 1.5
+
+
+def test_special_by_mu_is_special_by_its_lambda(tmp_path: Path) -> None:
+    _, by_mu = follow(tmp_path / "mu", Special(mu=2.0))
+    _, by_lam = follow(tmp_path / "lam", Special(lam=0.5))
+    assert by_mu == pytest.approx(by_lam, abs=1e-7)
+
+
+def test_special_can_anchor_the_first_task_too(tmp_path: Path) -> None:
+    """Anchor 0, λ = ½: 1/(3/2) = 2/3; w̄ = 2/3 + mean(1/6, 7/6) = 4/3, /(3/2) = 8/9."""
+    _, weights = follow(tmp_path / "run", Special(lam=0.5, anchor_first_task=True))
+    assert weights[:2] == pytest.approx([2 / 3, 8 / 9], abs=1e-6)
+
+
+def test_fedprox(tmp_path: Path) -> None:
+    """The first step of a round starts at the centre, so one step a round is FedAvg whatever μ is."""
+    _, weights = follow(tmp_path / "run", FedProx(mu_prox=1.0))
+    assert weights == pytest.approx([1, 1.5, 0.625, -0.03125], abs=1e-7)
+
+
+def test_fedprox_second_step(tmp_path: Path) -> None:
+    """x = 1, μ = 1: w₁ = ½; w₂ = ½ − ½(−½ + ½) = ½. x = 3: 3/2; 3/2 − ½(−3/2 + 3/2) = 3/2. Mean 1."""
+    _, weights = follow(tmp_path / "run", FedProx(mu_prox=1.0), local_steps=2, local_epochs=None)
+    assert weights[0] == pytest.approx(1.0, abs=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("prox", "after_one_round"),
+    [
+        # From w = 3/2 with anchor 3/2 and λ = ½: steps go to x = (1/4, −3/4), then θ = (x + k·a)/(1 + k); γ_G = ½.
+        ("step_scaled", 1.5 + 0.5 * ((-0.25 + 0.75) / 1.5 - 1.5)),  # k = 2γ_Lλ = ½
+        ("step_literal", 1.5 + 0.5 * ((-0.25 + 1.5) / 2 - 1.5)),  # k = 2λ = 1
+        ("epoch_literal", 1.5 + 0.5 * ((-0.25 + 1.5) / 2 - 1.5)),
+        ("penalty", 1.5 + 0.5 * (-0.25 - 1.5)),  # the penalty's gradient is zero at the anchor
+    ],
+)
+def test_special_c(prox: str, after_one_round: float, tmp_path: Path) -> None:
+    _, weights = follow(tmp_path / "run", SpecialC(lam=0.5, prox=prox))  # type: ignore[arg-type]
+    assert weights == [pytest.approx(1), pytest.approx(1.5), pytest.approx(after_one_round, abs=1e-6), weights[3]]
+
+
+def test_weighting(tmp_path: Path) -> None:
+    """Clients with 1 and 3 copies of their number: uniform ½(1 + 3), by samples ¼(1 + 3·3), over M = 4: ¼(1 + 3)."""
+    expected = {"uniform": 0.5 * (0.5 + 1.5), "samples": 0.25 * (0.5 + 3 * 1.5), "registered": 0.25 * (0.5 + 1.5)}
+    for weighting, weight in expected.items():
+        run = begin(
+            tmp_path / weighting, "fedavg", points([1.0, 3.0, 3.0, 3.0]), module=Scalar(), clients=4,
+            clients_per_round=2, rounds=1, local_epochs=1, client_lr=0.5, eval_every=0, weighting=weighting,
+        )  # fmt: skip
+        hands = {0: [0], 1: [1, 2, 3]}
+        roles: dict[int, int] = {}
+        run.federation.rows = lambda task, client: np.array(hands[roles.setdefault(client, len(roles))])  # type: ignore[method-assign]
+        play(run)
+        assert float(run.vector[0]) == pytest.approx(weight, abs=1e-6)
+
+
+def test_running_statistics_of_two_clients_are_averaged(tmp_path: Path) -> None:
+    """BatchNorm sees means +10 and −10; one step with momentum 0.1 gives ±1, whose mean is 0, not the last client's."""
+    domain = points([10.0] * 4 + [-10.0] * 4)
+    module = torch.nn.Sequential(torch.nn.BatchNorm1d(1), torch.nn.Linear(1, 1))
+    for policy, expected in (("average", 0.0), ("mean-only", 0.0), ("local", 0.0)):
+        run = begin(
+            tmp_path / policy, "fedavg", domain, module=module, clients=2, clients_per_round=2, rounds=1,
+            local_steps=1, local_epochs=None, batch_size=4, client_lr=0.0, eval_every=0, batch_norm=policy,
+        )  # fmt: skip
+        run.federation.rows = lambda task, client: np.arange(4) + 4 * client  # type: ignore[method-assign]
+        play(run)
+        named = dict(run.model.layout.named(run.vector))
+        assert float(named["0.running_mean"]) == pytest.approx(expected, abs=1e-6)
+        if policy == "local":
+            own = [float(run.engine.states.load(client).tensors["batch_norm"][0]) for client in (0, 1)]
+            assert own == pytest.approx([1.0, -1.0])

@@ -1,0 +1,110 @@
+"""Words of a run: how they are settled, and that settling them again changes nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedspecial import InputError, methods
+from fedspecial.config import Config, first_words, parse_pairs, preset_names, resolve
+
+words = st.fixed_dictionaries(
+    {"method": st.sampled_from(methods.names()), "clients": st.integers(5, 20)},
+    optional={
+        "rounds": st.integers(1, 50),
+        "seed": st.integers(0, 2**31),
+        "alpha": st.floats(0.01, 100),
+        "client_lr": st.floats(0, 1),
+        "server_lr": st.just("1/i") | st.floats(0, 2),
+        "batch_norm": st.sampled_from(["average", "mean-only", "local"]),
+        "domains": st.just("paper,neon") | st.just(["paper", "neon"]),
+    },
+)
+
+
+@given(words)
+def test_settled_words_settle_to_themselves(given_words: dict[str, Any]) -> None:
+    once = resolve(first_words(given_words))
+    written = yaml.safe_load(yaml.safe_dump(once.words()))
+    assert resolve(written) == once
+    assert resolve(first_words(written)) == once
+
+
+@given(words)
+def test_the_users_words_win(given_words: dict[str, Any]) -> None:
+    config = resolve(first_words(given_words)).config
+    for key, value in given_words.items():
+        expected = ("paper", "neon") if key == "domains" else value
+        assert getattr(config, key) == expected
+
+
+@pytest.mark.parametrize("name", preset_names())
+def test_every_preset_settles_for_every_method(name: str) -> None:
+    for method in methods.names():
+        resolved = resolve(first_words({"benchmark": name, "method": method}))
+        assert resolved.config.method == method
+
+
+def test_a_presets_lambda_gives_way_to_the_users_mu() -> None:
+    method = resolve(first_words({"benchmark": "digit10", "mu": 0.5})).method
+    assert (method.lam, method.mu) == (None, 0.5)
+    assert resolve(first_words({"benchmark": "digit10"})).method.lam == 0.25
+
+
+def test_local_steps_replace_local_epochs() -> None:
+    config = resolve(first_words({"local_steps": 3})).config
+    assert (config.local_steps, config.local_epochs) == (3, None)
+
+
+def test_rates_follow_the_paper() -> None:
+    """γ_G = 1/i; γ_L decays by 0.96 a round and starts again at each task."""
+    config = Config(client_lr=1.0, rounds=10)
+    assert [config.server_lr_of(task) for task in (1, 2, 4)] == [1, 0.5, 0.25]
+    assert config.client_lr_of(3, 2) == pytest.approx(0.96**2)
+    assert Config(client_lr=1.0, rounds=10, client_lr_reset=False).client_lr_of(3, 2) == pytest.approx(0.96**22)
+    assert Config(client_lr=1.0, client_lr_decay=1.0).client_lr_of(3, 2) == 1.0
+    assert Config(server_lr=0.7).server_lr_of(3) == 0.7
+
+
+@pytest.mark.parametrize(
+    ("pairs", "message"),
+    [
+        (["lam"], "'lam': expected key=value"),
+        (["seed=1", "seed=2"], "seed: it is given twice"),
+        (["domains="], "domains=: there is no value"),
+    ],
+)
+def test_pairs_that_say_nothing_are_refused(pairs: list[str], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        parse_pairs(pairs)
+
+
+@pytest.mark.parametrize(
+    ("given_words", "message"),
+    [
+        ({"rounds": 0}, "rounds=0"),
+        ({"clients_per_round": 9}, "clients_per_round=9: only clients=8"),
+        ({"lam": -1}, "lam=-1"),
+        ({"lam": float("nan")}, "lam=nan"),
+        ({"client_lr": float("inf")}, "client_lr=inf"),
+        ({"lam": 0.1, "mu": 0.1}, "lam=0.1 and mu=0.1 are both given"),
+        ({"mu": 1, "optimizer": "adamw"}, "mu=1"),
+        ({"method": "fedavg", "lam": 0.1}, "lam: there is no such word in a run of method 'fedavg'"),
+        ({"method": "specal"}, r"did you mean 'special'\?"),
+        ({"lamb": 1}, r"did you mean 'lam'\?"),
+        ({"benchmark": "digit-10"}, r"did you mean 'digit10'\?"),
+        ({"local_steps": 1, "local_epochs": 1}, "are both given"),
+        ({"server_lr": "1/t"}, "server_lr=1/t: expected 1/i or a number"),
+        ({"batch_norm": "off"}, "batch_norm=off"),
+        ({"method": "nowhere.py:Mine"}, r"method='nowhere\.py:Mine': cannot be imported"),
+        ({"method": "json:dumps"}, "is not a Method"),
+    ],
+)
+def test_words_that_cannot_be_used_are_refused_by_name(given_words: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message) as refused:
+        resolve(first_words(given_words))
+    assert "\n" not in str(refused.value)

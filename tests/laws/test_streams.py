@@ -1,0 +1,54 @@
+"""Every random draw has a name: laws of streams and of the choice of clients."""
+
+from __future__ import annotations
+
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedspecial.core.streams import choose, stream, stream_seed, torch_stream
+
+
+@given(st.integers(0, 10**6), st.integers(1, 9), st.integers(0, 99), st.integers(0, 99))
+def test_a_stream_is_a_function_of_its_name(seed: int, task: int, round: int, client: int) -> None:
+    a, b = (stream(seed, "batches", task, round, client).integers(0, 2**63, 5) for _ in range(2))
+    assert (a == b).all()
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 50), st.sampled_from(["a", "b"]), st.integers(0, 50)), unique=True, max_size=20)
+)
+def test_different_names_are_different_streams(names: list[tuple[int, str, int]]) -> None:
+    assert len({stream_seed(*name) for name in names}) == len(names)
+
+
+def test_keys_do_not_run_into_each_other() -> None:
+    assert stream_seed(1, "x", 11, 1) != stream_seed(1, "x", 1, 11)
+
+
+@given(st.integers(0, 1000), st.integers(1, 50), st.data())
+def test_clients_are_chosen_without_replacement(seed: int, clients: int, data: st.DataObject) -> None:
+    count = data.draw(st.integers(1, clients))
+    chosen = choose(seed, 1, 0, clients, count)
+    assert len(set(chosen)) == count
+    assert chosen == sorted(chosen)
+    assert all(0 <= client < clients for client in chosen)
+
+
+def test_every_client_is_chosen_equally_often() -> None:
+    counts = [0] * 8
+    for round in range(2000):
+        for client in choose(25, 1, round, 8, 4):
+            counts[client] += 1
+    assert all(abs(count - 1000) < 5 * (2000 * 0.25) ** 0.5 for count in counts)
+
+
+def test_torchs_own_generator_follows_the_stream_and_is_put_back() -> None:
+    torch.manual_seed(7)
+    expected = torch.rand(3)
+    torch.manual_seed(7)
+    with torch_stream(25, "torch", 1, 2, 3):
+        inside = torch.rand(3)
+    assert torch.equal(torch.rand(3), expected)
+    with torch_stream(25, "torch", 1, 2, 3):
+        assert torch.equal(torch.rand(3), inside)

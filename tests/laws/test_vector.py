@@ -1,0 +1,156 @@
+"""A model is one vector: laws of the flat model, its layout, and messages made of it."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+from fedspecial import InputError
+from fedspecial.core.messages import _CODES, Broadcast, broadcast_size, pack, packed_size, unpack
+from fedspecial.core.vector import FlatModel, layout_of
+from fedspecial.engine.aggregate import RunningMean, refusal
+from fedspecial.models import build
+
+
+class Odd(nn.Module):
+    """Tied weights, an integer counter, a -inf mask, a non-persistent buffer, a frozen weight."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(4, 4, bias=False)
+        self.second = nn.Linear(4, 4, bias=False)
+        self.second.weight = self.first.weight
+        self.norm = nn.BatchNorm1d(4)
+        self.frozen = nn.Parameter(torch.ones(2), requires_grad=False)
+        self.register_buffer("mask", torch.tensor([0.0, -math.inf]))
+        self.register_buffer("scratch", torch.ones(3), persistent=False)
+        self.register_buffer("scale", torch.full((2,), 5.0))
+
+
+def test_the_module_lives_in_the_vector() -> None:
+    model = FlatModel(build("cnn", input_shape=(3, 16, 16), num_classes=3))
+    model.vector.fill_(0.5)
+    assert all(bool((p == 0.5).all()) for p in model.module.parameters())
+    with torch.no_grad():
+        next(model.module.parameters()).fill_(2.0)
+    assert bool((model.vector[: next(model.module.parameters()).numel()] == 2.0).all())
+
+
+def test_flattening_changes_no_output() -> None:
+    module = build("resnet18", input_shape=(3, 32, 32), num_classes=10, width=8).eval()
+    x = torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+    before = module(x)
+    FlatModel(module)
+    assert torch.equal(module(x), before)
+
+
+def test_weights_come_first_and_counters_and_masks_stay_outside() -> None:
+    model = FlatModel(Odd())
+    names = [slot.name for slot in model.layout.slots]
+    weights, buffers = {"frozen", "first.weight", "norm.weight", "norm.bias"}, {"norm.running_mean", "norm.running_var"}
+    assert set(names) == weights | buffers | {"scale"}
+    kinds = [slot.kind for slot in model.layout.slots]
+    assert kinds == ["weight"] * 4 + ["buffer"] * 3
+    assert model.layout.num_weights == 2 + 16 + 4 + 4
+    assert model.module.second.weight is model.module.first.weight
+    assert len(model.trainable) == 3
+
+
+def test_loading_puts_counters_back_to_the_servers() -> None:
+    model = FlatModel(Odd())
+    start = model.vector.clone()
+    model.module.train()
+    model.module.norm(torch.randn(8, 4))
+    assert int(model.module.norm.num_batches_tracked) == 1
+    model.load(start)
+    assert int(model.module.norm.num_batches_tracked) == 0
+    assert torch.equal(model.vector, start)
+
+
+def test_a_view_that_was_cut_off_is_noticed() -> None:
+    model = FlatModel(nn.Linear(2, 2))
+    model.check_views()
+    model.module.weight.data = torch.zeros(2, 2)
+    with pytest.raises(RuntimeError, match="'weight' no longer lives"):
+        model.check_views()
+
+
+def test_only_float32_models_are_taken() -> None:
+    with pytest.raises(InputError, match=r"'weight' is torch\.float16"):
+        layout_of(nn.Linear(2, 2).half())
+    with pytest.raises(InputError, match="no weights"):
+        layout_of(nn.ReLU())
+
+
+def test_the_digest_depends_on_values_and_on_names() -> None:
+    a, b = FlatModel(nn.Linear(2, 3)), FlatModel(nn.Sequential(nn.Linear(2, 3)))
+    b.vector.copy_(a.vector)
+    assert a.layout.digest(a.vector) != b.layout.digest(b.vector)
+    before = a.layout.digest(a.vector)
+    a.vector[0] += 1e-3
+    assert a.layout.digest(a.vector) != before
+
+
+shapes = st.lists(st.integers(0, 5), max_size=3).map(tuple)
+kinds = st.sampled_from(list(_CODES))
+tensors = st.dictionaries(
+    st.text('abc/é"', min_size=1, max_size=5),
+    st.builds(lambda s, k: torch.zeros(s, dtype=k), shapes, kinds),
+    max_size=4,
+)
+numbers = st.dictionaries(st.text("xyz", min_size=1, max_size=3), st.integers(-9, 9) | st.floats(-1, 1), max_size=3)
+
+
+@given(tensors, numbers)
+def test_the_size_of_a_message_is_that_of_its_bytes(t: dict[str, torch.Tensor], n: dict[str, float]) -> None:
+    assert packed_size(t, n) == len(pack(t, n))
+
+
+@given(tensors, numbers)
+def test_a_message_survives_the_wire(t: dict[str, torch.Tensor], n: dict[str, float]) -> None:
+    tensors, numbers = unpack(pack(t, n))
+    assert numbers == n
+    assert tensors.keys() == t.keys()
+    assert all(torch.equal(tensors[k], t[k]) and tensors[k].dtype == t[k].dtype for k in t)
+
+
+def test_a_payload_is_paid_for_by_those_who_lack_it() -> None:
+    message = Broadcast(1, 0, {"theta": torch.zeros(10)}, {"anchor": torch.zeros(10)})
+    without = Broadcast(1, 0, {"theta": torch.zeros(10)})
+    assert broadcast_size(message, held=frozenset({"anchor"})) == broadcast_size(without)
+    assert broadcast_size(message) > broadcast_size(without) + 40
+
+
+@given(st.lists(st.floats(-1e3, 1e3, width=32), min_size=1, max_size=8), st.randoms())
+def test_the_mean_does_not_depend_on_the_order(values: list[float], random: object) -> None:
+    def mean(order: list[float]) -> torch.Tensor:
+        running = RunningMean()
+        for value in order:
+            running.add({"theta": torch.full((3,), value)})
+        return running.result()["theta"]
+
+    shuffled = list(values)
+    random.shuffle(shuffled)  # type: ignore[attr-defined]
+    assert torch.equal(mean(values), mean(shuffled))
+
+
+@pytest.mark.parametrize(
+    ("deltas", "reason"),
+    [
+        ({"theta": torch.tensor([1.0, math.nan])}, "'theta' contains NaN or Inf"),
+        ({"theta": torch.tensor([1.0, math.inf])}, "'theta' contains NaN or Inf"),
+        ({"theta": torch.zeros(3)}, "'theta' has 3 values, expected 2"),
+        ({"gamma": torch.zeros(2)}, r"it carries ['gamma'], expected ['theta']"),
+        ({"theta": torch.tensor([3e38, 3e38])}, None),
+        ({"theta": torch.zeros(2)}, None),
+    ],
+)
+def test_an_update_that_cannot_be_used_is_refused_with_its_reason(
+    deltas: dict[str, torch.Tensor], reason: str | None
+) -> None:
+    assert refusal(deltas, {"theta": 2}) == reason
