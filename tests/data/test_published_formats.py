@@ -259,3 +259,9 @@ def test_the_embedded_benchmark_is_an_entry_like_others() -> None:
     assert catalogue.entry("digits-shift").domains == tuple(digits_shift.DOMAINS)
     first = next(iter(digits_shift.DOMAINS))
     assert len(catalogue.load("digits-shift", domains=(first,), cap=100).domains[0].train) == 100
+
+
+def test_a_pretrained_tokenizer_needs_its_extra_or_its_folder(tmp_path: Path) -> None:
+    makers.fdu(tmp_path)
+    with pytest.raises(InputError, match="tokenizer"):
+        catalogue.load("fdu-mtl", data=tmp_path, tokenizer=str(tmp_path / "nowhere"))
