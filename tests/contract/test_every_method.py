@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 import torch
-from worlds import begin, images, learn, play, rotated_blobs
 
 from fedspecial import methods, resume
 from fedspecial.core.events import RoundFinished, read_events
 from fedspecial.core.messages import pack, unpack
 from fedspecial.core.streams import stream
 from fedspecial.engine import inprocess, loop
+from worlds import begin, images, learn, play, rotated_blobs
 
 every_method = pytest.mark.parametrize("name", methods.names())
 

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
-from worlds import Scalar, begin, play, points
 
 from fedspecial.core.events import read_events
 from fedspecial.engine.loop import Run
@@ -19,6 +18,7 @@ from fedspecial.methods.base import Local, Method
 from fedspecial.methods.fedprox import FedProx
 from fedspecial.methods.special import Special
 from fedspecial.methods.special_c import SpecialC
+from worlds import Scalar, begin, play, points
 
 
 def half_square(self: Method, local: Local, x: Tensor, y: Tensor) -> Tensor:
@@ -98,19 +98,23 @@ def test_special_c(prox: str, after_one_round: float, tmp_path: Path) -> None:
     assert weights == [pytest.approx(1), pytest.approx(1.5), pytest.approx(after_one_round, abs=1e-6), weights[3]]
 
 
-def test_weighting(tmp_path: Path) -> None:
-    """Clients with 1 and 3 copies of their number: uniform ½(1 + 3), by samples ¼(1 + 3·3), over M = 4: ¼(1 + 3)."""
-    expected = {"uniform": 0.5 * (0.5 + 1.5), "samples": 0.25 * (0.5 + 3 * 1.5), "registered": 0.25 * (0.5 + 1.5)}
-    for weighting, weight in expected.items():
-        run = begin(
-            tmp_path / weighting, "fedavg", points([1.0, 3.0, 3.0, 3.0]), module=Scalar(), clients=4,
-            clients_per_round=2, rounds=1, local_epochs=1, client_lr=0.5, eval_every=0, weighting=weighting,
-        )  # fmt: skip
-        hands = {0: [0], 1: [1, 2, 3]}
-        roles: dict[int, int] = {}
-        run.federation.rows = lambda task, client: np.array(hands[roles.setdefault(client, len(roles))])  # type: ignore[method-assign]
-        play(run)
-        assert float(run.vector[0]) == pytest.approx(weight, abs=1e-6)
+@pytest.mark.parametrize(
+    ("weighting", "weight"),
+    [
+        ("uniform", (0.5 + 1.5) / 2),
+        ("samples", (1 * 0.5 + 3 * 1.5) / 4),
+        ("registered", (0.5 + 1.5) / 4),
+    ],
+)
+def test_weighting(weighting: str, weight: float, tmp_path: Path) -> None:
+    """Two of four clients answer, with one copy of x = 1 and three of x = 3: deltas ½ and 3/2."""
+    run = begin(
+        tmp_path / "run", "fedavg", points([1.0, 3.0, 3.0, 3.0]), module=Scalar(), clients=4, clients_per_round=4,
+        rounds=1, local_epochs=1, client_lr=0.5, eval_every=0, weighting=weighting,
+    )  # fmt: skip
+    hands: list[list[int]] = [[0], [1, 2, 3], [], []]
+    run.federation.rows = lambda task, client: np.array(hands[client], dtype=np.int64)  # type: ignore[method-assign]
+    assert float(play(run).vector[0]) == pytest.approx(weight, abs=1e-6)
 
 
 def test_running_statistics_of_two_clients_are_averaged(tmp_path: Path) -> None:

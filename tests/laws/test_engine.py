@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
-from worlds import begin, images, learn, play, rotated_blobs
 
 import fedspecial
 from fedspecial import Benchmark, Domain, InputError, Method
 from fedspecial.core.events import read_events
 from fedspecial.engine import inprocess, loop
 from fedspecial.models import build
+from worlds import begin, images, learn, play, rotated_blobs
 
 
 def rounds_of(folder: Path) -> list[dict[str, Any]]:

@@ -10,11 +10,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
-from worlds import begin, learn, play
 
 from fedspecial.core.messages import ServerState
 from fedspecial.methods.base import RoundInfo
 from fedspecial.methods.special import Special
+from worlds import begin, learn, play
 
 INFO = RoundInfo(task=2, round=0, server_lr=0.5, client_lr=0.1, mean_steps=5)
 vectors = st.integers(0, 2**32 - 1).map(lambda seed: torch.randn(7, generator=torch.Generator().manual_seed(seed)))

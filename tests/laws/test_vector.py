@@ -98,11 +98,8 @@ def test_the_digest_depends_on_values_and_on_names() -> None:
 
 shapes = st.lists(st.integers(0, 5), max_size=3).map(tuple)
 kinds = st.sampled_from(list(_CODES))
-tensors = st.dictionaries(
-    st.text('abc/é"', min_size=1, max_size=5),
-    st.builds(lambda s, k: torch.zeros(s, dtype=k), shapes, kinds),
-    max_size=4,
-)
+zeros = st.builds(lambda shape, kind: torch.zeros(shape, dtype=kind), shapes, kinds)
+tensors = st.dictionaries(st.text('abc/é"', min_size=1, max_size=5), zeros, max_size=4)
 numbers = st.dictionaries(st.text("xyz", min_size=1, max_size=3), st.integers(-9, 9) | st.floats(-1, 1), max_size=3)
 
 
