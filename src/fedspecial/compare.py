@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
+import signal
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any
 
 from fedspecial import methods, rundir
-from fedspecial.config import Config, Words, first_words, resolve, unknown_word
+from fedspecial.config import Config, Words, first_words, preset_words, resolve, unknown_word
+from fedspecial.data import catalogue
 from fedspecial.errors import InputError
 
 if TYPE_CHECKING:
@@ -76,13 +78,14 @@ def plan(benchmark: str, names: Sequence[str], seeds: Sequence[int], words: Mapp
     """All runs, checked before the first one begins. A method's own word goes only to methods that have it."""
     if len(set(names)) < len(names) or len(set(seeds)) < len(seeds):
         raise InputError(f"methods={','.join(names)} seeds={','.join(map(str, seeds))}: each can be given only once")
-    own = {name: list(methods.find(name).__dataclass_fields__) for name in names}
+    own = {name: [field.name for field in fields(methods.find(name))] for name in names}
+    common = {*Config.model_fields, *_reader_words(benchmark)}
     for key in words:
-        if key not in Config.model_fields and not any(key in fields for fields in own.values()):
+        if key not in common and not any(key in fields for fields in own.values()):
             raise unknown_word(key, ", ".join(names), sorted({field for fields in own.values() for field in fields}))
     jobs = []
     for name in names:
-        mine = {k: v for k, v in words.items() if k in Config.model_fields or k in own[name]}
+        mine = {k: v for k, v in words.items() if k in common or k in own[name]}
         for seed in seeds:
             folder = out / f"{name.replace(':', '-').replace('/', '-')}-{seed}"
             given = {**mine, "benchmark": benchmark, "method": name, "seed": seed, "out": str(folder)}
@@ -92,6 +95,11 @@ def plan(benchmark: str, names: Sequence[str], seeds: Sequence[int], words: Mapp
     return jobs
 
 
+def _reader_words(benchmark: str) -> Iterable[str]:
+    """Words that the benchmark's reader knows, such as a CSV's label column."""
+    return catalogue.entry(str(preset_words(benchmark).get("benchmark", benchmark))).options
+
+
 def run_all(jobs: Sequence[Job], parallel: int, tick: Callable[[], None]) -> dict[str, list[Result]]:
     """Runs what is missing, goes on with what was stopped, and gives the results by method.
 
@@ -99,37 +107,55 @@ def run_all(jobs: Sequence[Job], parallel: int, tick: Callable[[], None]) -> dic
     """
     from fedspecial.api import resume
 
+    for job in jobs:
+        _check_found(job)
     left = [job for job in jobs if not (job.folder / "result.json").exists()]
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(max(1, min(parallel, len(left))), mp_context=context) as pool:
+    with ProcessPoolExecutor(max(1, min(parallel, len(left))), mp_context=context, initializer=_deaf) as pool:
         futures: set[Future[None]] = {pool.submit(_work, job) for job in left}
-        while futures:
-            done, futures = wait(futures, timeout=0.25, return_when="FIRST_COMPLETED")
-            tick()
-            for future in done:
-                future.result()
+        try:
+            while futures:
+                done, futures = wait(futures, timeout=0.25, return_when="FIRST_COMPLETED")
+                tick()
+                for future in done:
+                    future.result()
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            for process in multiprocessing.active_children():
+                process.terminate()
+            raise
     results: dict[str, list[Result]] = {}
     for job in jobs:
         results.setdefault(job.method, []).append(resume(job.folder))
     return results
 
 
+def _deaf() -> None:
+    """Ctrl-C is for the process that started the runs; it ends them."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
 def _work(job: Job) -> None:
-    from fedspecial.api import start
+    from fedspecial.api import resume
 
-    if job.folder.exists():
-        if _without_out(rundir.words(job.folder), job.words):
-            raise InputError(f"out={job.folder}: it holds a run with other words; name another folder")
-        from fedspecial.api import resume
-
+    if not job.folder.exists():
+        rundir.create(job.words)
+    with rundir.claimed(job.folder):
         resume(job.folder)
-    else:
-        start(job.words)
 
 
-def _without_out(found: Words, wanted: Words) -> bool:
-    """Whether a run on disk was asked for with other words than the ones wanted now."""
-    return any(key != "out" and found.get(key) != value and value is not None for key, value in wanted.items())
+def _check_found(job: Job) -> None:
+    """Refuse a run on disk that was asked for with other words than the ones wanted now."""
+    if not job.folder.exists():
+        return
+    found = resolve(rundir.words(job.folder)).words()
+    # Where the data comes from sites, they took the place of these words.
+    settled = {"out", "clients", "partition"} if found["partition"] == "sites" else {"out"}
+    for key, value in resolve(job.words).words().items():
+        if key not in settled and found.get(key) != value:
+            raise InputError(
+                f"out={job.folder}: it holds a run with {key}={found.get(key)}, not {key}={value}; name another folder"
+            )
 
 
 def progress(jobs: Sequence[Job]) -> tuple[int, int | None]:

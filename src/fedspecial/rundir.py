@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import errno
+import hashlib
 import json
 import os
+import shutil
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,20 +27,35 @@ RUNS = Path("runs")
 def create(words: Words) -> Path:
     """A new directory with the words of the run in it; one that exists is never touched."""
     out = words.get("out")
-    folder = Path(out) if out else next_number(f"{words.get('benchmark', 'run')}-{words.get('method', '')}")
-    words["out"] = str(folder)
+    while True:
+        folder = Path(out) if out else next_number(f"{words.get('benchmark', 'run')}-{words.get('method', '')}")
+        words["out"] = str(folder)
+        if _appears(folder, words):
+            return folder
+        if out:
+            raise InputError(f"out={folder}: it exists already; nothing was changed (resume it, or name another)")
+
+
+def _appears(folder: Path, words: Words) -> bool:
+    """Whether the directory could be made; it appears with the words in it, so a kill leaves no empty one."""
+    if os.path.lexists(folder):
+        return False
+    part = folder.with_name(f".{folder.name}.{os.getpid()}.part")
     try:
-        folder.mkdir(parents=True)
-    except FileExistsError:
-        raise InputError(f"out={folder}: it exists already; nothing was changed (resume it, or name another)") from None
+        part.mkdir(parents=True)
+        write_words(part, words)
+        part.rename(folder)
     except OSError as error:
+        shutil.rmtree(part, ignore_errors=True)
+        if error.errno in (errno.ENOTEMPTY, errno.EEXIST) and folder.exists():
+            return False
         raise InputError(f"out={folder}: cannot be made ({error.strerror})") from None
-    write_words(folder, words)
-    return folder
+    return True
 
 
 def write_words(folder: Path, words: Words, about: dict[str, Any] | None = None) -> None:
-    content = {**words, **({"about": about} if about else {})}
+    """With `about` the words are final: they are sealed, and a change is noticed when the run goes on."""
+    content = {**words, **({"about": {**about, "words_sha256": _seal(words)}} if about else {})}
     part = folder / "config.yaml.part"
     with part.open("w", encoding="utf-8") as file:
         yaml.safe_dump(_plain(content), file, sort_keys=False, allow_unicode=True)
@@ -47,8 +68,33 @@ def words(folder: Path) -> Words:
     if not (folder / "config.yaml").exists():
         raise InputError(f"{folder}: this is not a run directory (it has no config.yaml)")
     found = read_words(folder / "config.yaml")
-    found.pop("about", None)
+    about = found.pop("about", None)
+    if isinstance(about, dict) and about.get("words_sha256", _seal(found)) != _seal(found):
+        raise InputError(
+            f"{folder / 'config.yaml'}: it was changed after the run began; put it back, or run it as another run"
+        )
     return found
+
+
+@contextmanager
+def claimed(folder: Path) -> Iterator[None]:
+    """Work on a run, alone: the claim ends with the process, however it ends."""
+    if sys.platform == "win32":
+        yield
+        return
+    import fcntl
+
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise InputError(f"{folder}: another process is working on this run") from None
+        except OSError:
+            pass  # some network file systems know no locks
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def finished(folder: Path) -> Result | None:
@@ -59,7 +105,10 @@ def finished(folder: Path) -> Result | None:
         return None
     from fedspecial.report.result import Result
 
-    return Result(**json.loads(path.read_text(encoding="utf-8")))
+    try:
+        return Result(**json.loads(path.read_text(encoding="utf-8")))
+    except (ValueError, TypeError):
+        raise InputError(f"{path}: it was cut off or changed; remove it and resume the run to have it again") from None
 
 
 def drop_if_untouched(folder: Path) -> None:
@@ -74,6 +123,12 @@ def next_number(stem: str) -> Path:
     stem = "".join(c if c.isalnum() or c in "-_." else "-" for c in stem)
     numbers = [int(p.name.rpartition("-")[2]) for p in RUNS.glob(f"{stem}-*") if p.name.rpartition("-")[2].isdigit()]
     return RUNS / f"{stem}-{max(numbers, default=0) + 1:03d}"
+
+
+def _seal(words: Words) -> str:
+    """Hash of the words; the place does not count, since a finished run may be moved."""
+    text = yaml.safe_dump({key: _plain(value) for key, value in words.items() if key != "out"}, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _plain(value: Any) -> Any:

@@ -26,5 +26,5 @@ def one_line_errors() -> Iterator[None]:
 
 def fail(message: str) -> NoReturn:
     err.print("Error:", style="bold red", end=" ")
-    err.print(message, markup=False)
+    err.print(" ".join(message.split()), markup=False)
     sys.exit(2)

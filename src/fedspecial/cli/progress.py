@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -27,8 +28,8 @@ def _bar(console: Console) -> Progress:
 class Watch:
     """A listener that shows task, round, accuracy on the current task and the time left."""
 
-    def __init__(self, console: Console) -> None:
-        self._console = console
+    def __init__(self, console: Console, folder: Path) -> None:
+        self._console, self._folder = console, folder
         self._tasks: list[str] = []
         self._rounds = self._done = self._first = 0
         self._began = time.monotonic()
@@ -56,8 +57,9 @@ class Watch:
             self._round(event)
 
     def _start(self, event: RunStarted) -> None:
-        self._tasks, self._rounds = event.tasks, event.rounds
+        self._tasks, self._rounds, self._began = event.tasks, event.rounds, time.monotonic()
         names = " → ".join(event.tasks)
+        self._say(f"run directory: {self._folder}")
         self._say(f"{event.method} on {event.benchmark}, seed {event.seed}, {event.num_weights:,} weights: {names}")
         if self._bar is not None:
             self._bar.start()

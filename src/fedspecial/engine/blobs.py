@@ -17,16 +17,18 @@ class Blobs:
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
         self._unsynced: set[str] = set()
+        self._sound: set[str] = set()
 
     def put(self, data: bytes) -> str:
-        """Store; durable only after `sync`."""
+        """Store; durable only after `sync`. A file that a killed process left is not trusted but written anew."""
         name = hashlib.sha256(data).hexdigest()
         path = self.folder / name
-        if not path.exists():
+        if name not in self._sound or not path.exists():
             part = path.with_suffix(".part")
             part.write_bytes(data)
             os.replace(part, path)
             self._unsynced.add(name)
+            self._sound.add(name)
         return name
 
     def get(self, name: str) -> bytes:
@@ -37,6 +39,7 @@ class Blobs:
             raise InputError(f"checkpoint: the file {path} is missing") from None
         if hashlib.sha256(data).hexdigest() != name:
             raise InputError(f"checkpoint: the file {path} was changed or cut off (its content no longer has its hash)")
+        self._sound.add(name)
         return data
 
     def sync(self) -> None:
@@ -49,6 +52,7 @@ class Blobs:
     def keep(self, names: Iterable[str]) -> None:
         """Remove everything else."""
         wanted = set(names)
+        self._sound &= wanted
         for path in self.folder.iterdir():
             if path.name not in wanted:
                 path.unlink()

@@ -41,6 +41,10 @@ class Checkpoint:
     clients: dict[str, str]
     payloads: dict[str, Any]
 
+    def blobs(self) -> set[str]:
+        """The files it refers to."""
+        return {self.vector, *self.tensors.values(), *self.clients.values()}
+
 
 class Keeper:
     """Saves when it is due: at every task's end, and in between whenever `seconds` have passed.
@@ -91,7 +95,7 @@ class Keeper:
         )
         self.blobs.sync()
         write_whole(self.folder / "checkpoint.json", _sealed({"format": _FORMAT, **asdict(checkpoint)}))
-        self.blobs.keep({checkpoint.vector, *checkpoint.tensors.values(), *checkpoint.clients.values()})
+        self.blobs.keep(checkpoint.blobs())
         self._last = time.monotonic()
         self.seconds_spent += time.perf_counter() - began
 
@@ -103,20 +107,27 @@ class Keeper:
 
 
 def load(folder: Path) -> Checkpoint | None:
-    """The last checkpoint, or None where none was finished yet."""
+    """The last checkpoint, or None where none was finished yet. All that it refers to is checked here, at once."""
     path = folder / "checkpoint.json"
     if not path.exists():
         return None
     try:
         content = json.loads(path.read_bytes())
         seal = content.pop("seal")
-    except (ValueError, KeyError, AttributeError):
+    except (ValueError, KeyError, AttributeError, TypeError):
         raise InputError(f"checkpoint: {path} is cut off or not a checkpoint") from None
     if json.loads(_sealed(content))["seal"] != seal:
         raise InputError(f"checkpoint: {path} was changed after it was written")
     if content.pop("format") != _FORMAT:
         raise InputError(f"checkpoint: {path} was written by another version of fedspecial")
-    return Checkpoint(**{**content, "position": Position(**content["position"])})
+    found = Checkpoint(**{**content, "position": Position(**content["position"])})
+    blobs = Blobs(folder / "blobs")
+    for name in found.blobs():
+        blobs.get(name)
+    events = folder.parent / "events.jsonl"
+    if found.events_offset > (events.stat().st_size if events.exists() else 0):
+        raise InputError(f"checkpoint: {events} is shorter than it was when {path.name} was written")
+    return found
 
 
 def _sealed(content: dict[str, Any]) -> bytes:

@@ -25,3 +25,5 @@ class ClientStates:
     def save(self, client: int, state: ClientState) -> None:
         if state:
             self.index[client] = self._blobs.put(pack(state.tensors, state.numbers))
+        else:
+            self.index.pop(client, None)

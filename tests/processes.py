@@ -1,0 +1,74 @@
+"""The command line in real processes, started quickly."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "200", "PYTHONWARNINGS": "ignore"}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a command ended: its exit code (negative: the signal) and what it printed."""
+
+    code: int
+    stdout: str
+    stderr: str
+    seconds: float = 0.0
+
+    @property
+    def complaint(self) -> str:
+        """The one line on standard error of a command that was refused."""
+        lines = self.stderr.splitlines()
+        assert self.code == 2, self
+        assert len(lines) == 1, self
+        assert lines[0].startswith("Error: "), self
+        return lines[0].removeprefix("Error: ")
+
+
+def fresh(*argv: object, **environment: str) -> Outcome:
+    """``fresh("run", ...)`` runs `fedspecial` in a new Python."""
+    command = [sys.executable, "-m", "fedspecial.cli.main", *map(str, argv)]
+    done = subprocess.run(command, env=ENVIRONMENT | environment, capture_output=True, text=True, check=False)
+    return Outcome(done.returncode, done.stdout, done.stderr)
+
+
+class Fork:
+    """``fork("run", "digits-shift", ...)`` runs `fedspecial` in a forked process of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        script = Path(__file__).parent / "resume" / "nursery.py"
+        self._process = subprocess.Popen(
+            [sys.executable, str(script)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=ENVIRONMENT
+        )
+
+    def __call__(
+        self,
+        *argv: object,
+        die: Sequence[object] | None = None,
+        kill_after: float | None = None,
+        terminal: str | None = None,
+    ) -> Outcome:
+        files = [Path(terminal or self._folder / "stdout"), self._folder / "stderr"]
+        for path in files:
+            if not terminal or path.name == "stderr":
+                path.write_text("")
+        wish = {"argv": [str(part) for part in argv], "stdout": str(files[0]), "stderr": str(files[1])}
+        wish |= {"folder": str(self._folder), "die": die, "kill_after": kill_after}
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps(wish) + "\n")
+        self._process.stdin.flush()
+        code, seconds = json.loads(self._process.stdout.readline())
+        return Outcome(code, "" if terminal else files[0].read_text(), files[1].read_text(), seconds)
+
+    def close(self) -> None:
+        with self._process:
+            pass

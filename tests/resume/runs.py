@@ -1,0 +1,33 @@
+"""What two runs have in common, and what lies in a folder."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from fedspecial.core.events import read_events
+
+
+def timeless(content: Any) -> Any:
+    """Without the fields that are wall-clock times."""
+    if isinstance(content, dict):
+        return {key: timeless(value) for key, value in content.items() if not key.startswith("seconds")}
+    return [timeless(part) for part in content] if isinstance(content, list) else content
+
+
+def assert_same_run(found: Path, expected: Path) -> None:
+    """Same events in the same order, same result, same model: all but the times."""
+    first, second = (timeless(read_events(folder / "events.jsonl")) for folder in (found, expected))
+    for ours, theirs in zip(first, second, strict=True):
+        assert ours == theirs
+    results = [timeless(json.loads((folder / "result.json").read_text())) for folder in (found, expected)]
+    assert results[0] == results[1]
+    assert results[0]["model_sha256"] == first[-1]["model_sha256"]
+    assert (found / "model.safetensors").read_bytes() == (expected / "model.safetensors").read_bytes()
+    assert {path.name for path in found.iterdir()} == {path.name for path in expected.iterdir()}
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Every file and what is in it."""
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}

@@ -1,0 +1,136 @@
+"""A checkpoint that was cut off, edited or robbed is refused in one line, and nothing is overwritten."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+from runs import contents
+
+import fedspecial
+from fedspecial.errors import InputError
+from processes import Fork
+
+
+@pytest.fixture(scope="module")
+def stopped(fork: Fork, tiny: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run killed in its second task, with an anchor and clients that keep their BatchNorm statistics."""
+    folder = tmp_path_factory.mktemp("stopped") / "run"
+    words = [word for word in tiny if not word.startswith(("model", "width"))]
+    outcome = fork(
+        "run", *words, "model=cnn", "width=4", "batch_norm=local", f"out={folder}", die=["before a round's event", 5]
+    )
+    assert outcome.code == -9
+    return folder
+
+
+def saved(folder: Path) -> dict:
+    return json.loads((folder / "checkpoint" / "checkpoint.json").read_text())
+
+
+def edit(path: Path, change: Callable[[dict], None]) -> None:
+    content = json.loads(path.read_text())
+    change(content)
+    path.write_text(json.dumps(content, indent=1))
+
+
+def blob(folder: Path, *keys: str) -> Path:
+    found = saved(folder)
+    for key in keys:
+        found = found[key] if key else next(iter(found.values()))
+    return folder / "checkpoint" / "blobs" / str(found)
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+def flip(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+
+
+def reword(folder: Path, **changes: object) -> None:
+    path = folder / "config.yaml"
+    path.write_text(yaml.safe_dump(yaml.safe_load(path.read_text()) | changes, sort_keys=False))
+
+
+DAMAGES: dict[str, tuple[Callable[[Path], None], str]] = {
+    "model cut off": (lambda d: cut(blob(d, "vector")), "was changed or cut off"),
+    "model flipped in one bit": (lambda d: flip(blob(d, "vector")), "was changed or cut off"),
+    "model empty": (lambda d: blob(d, "vector").write_bytes(b""), "was changed or cut off"),
+    "model missing": (lambda d: blob(d, "vector").unlink(), "is missing"),
+    "anchor cut off": (lambda d: cut(blob(d, "tensors", "anchor")), "was changed or cut off"),
+    "client state cut off": (lambda d: cut(blob(d, "clients", "")), "was changed or cut off"),
+    "client state missing": (lambda d: blob(d, "clients", "").unlink(), "is missing"),
+    "checkpoint.json cut off": (lambda d: cut_in_half(d / "checkpoint" / "checkpoint.json"), "is cut off"),
+    "checkpoint.json empty": (lambda d: (d / "checkpoint" / "checkpoint.json").write_text(""), "is cut off"),
+    "checkpoint.json no object": (lambda d: (d / "checkpoint" / "checkpoint.json").write_text("[]"), "is cut off"),
+    "round edited": (
+        lambda d: edit(d / "checkpoint" / "checkpoint.json", lambda c: c["position"].update(round=2)),
+        "was changed after it was written",
+    ),
+    "events cut off": (lambda d: (d / "events.jsonl").write_bytes(b""), "events.jsonl is shorter"),
+    "events missing": (lambda d: (d / "events.jsonl").unlink(), "events.jsonl is shorter"),
+    "lam edited": (lambda d: reword(d, lam=0.5), "config.yaml: it was changed after the run began"),
+    "seed edited": (lambda d: reword(d, seed=3), "config.yaml: it was changed after the run began"),
+    "config no YAML": (lambda d: (d / "config.yaml").write_text("a: [b"), "config.yaml: is not valid YAML"),
+    "config missing": (lambda d: (d / "config.yaml").unlink(), "is not a run directory (it has no config.yaml)"),
+}
+
+
+def cut_in_half(path: Path) -> None:
+    data = path.read_bytes()
+    path.write_bytes(data[: len(data) // 2])
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_run_is_refused_before_anything_is_written(stopped: Path, tmp_path: Path, damage: str) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(stopped, folder)
+    do, message = DAMAGES[damage]
+    do(folder)
+    before = contents(folder)
+    with pytest.raises(InputError) as caught:
+        fedspecial.resume(folder)
+    assert message in str(caught.value)
+    assert str(folder) in str(caught.value)
+    assert contents(folder) == before
+
+
+def test_a_damaged_run_is_one_line_and_exit_code_2(fork: Fork, stopped: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(stopped, folder)
+    cut(blob(folder, "vector"))
+    assert "(its content no longer has its hash)" in fork("resume", folder).complaint
+
+
+def test_files_that_a_kill_left_behind_are_not_trusted(
+    fork: Fork, whole: Path, tiny: list[str], tmp_path: Path
+) -> None:
+    """The model of the killed round lies there under its hash, but its content never reached the disk."""
+    folder = tmp_path / "run"
+    assert fork("run", *tiny, f"out={folder}", die=["before fsync of a blob", 4]).code == -9
+    known = saved(folder)["vector"]
+    left = [path for path in (folder / "checkpoint" / "blobs").iterdir() if path.name != known]
+    assert left
+    for path in left:
+        path.write_bytes(b"")
+    assert fork("resume", folder, die=["before fsync of checkpoint.json", 2]).code == -9
+    assert fork("resume", folder).code == 0
+    assert (folder / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
+
+
+def test_a_damaged_result_is_not_taken_for_one(fork: Fork, whole: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(whole, folder)
+    (folder / "result.json").write_text('{"method": "special"')
+    assert "result.json: it was cut off or changed" in fork("resume", folder).complaint
+    (folder / "result.json").unlink()
+    assert fork("resume", folder).code == 0
+    assert (folder / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()

@@ -1,0 +1,46 @@
+"""SIGKILL at random moments, many times in one run, each followed by a resume."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from runs import assert_same_run
+
+from processes import Fork
+
+KILLS = 10
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "words",
+    [
+        "method=special",
+        "method=special mu=0.5 optimizer=sgd momentum=0.9",
+        "method=special-c",
+        "method=special-c model=cnn width=4 batch_norm=local",
+        "method=special model=cnn width=4 batch_norm=local",
+        "method=special model=cnn width=4 batch_norm=mean-only checkpoint_seconds=0.2",
+    ],
+)
+def test_kills_at_random_moments_leave_no_trace(fork: Fork, tiny: list[str], tmp_path: Path, words: str) -> None:
+    mine = dict(word.split("=") for word in [*tiny[1:], *words.split()]) | {"rounds": "15"}
+    command = ["run", tiny[0], *(f"{key}={value}" for key, value in mine.items())]
+    whole = fork(*command, f"out={tmp_path / 'whole'}")
+    assert whole.code == 0, whole.stderr
+
+    rng = np.random.default_rng([25, *words.encode()])
+    folder, kills, resumes = tmp_path / "run", 0, 0
+    for moment in rng.uniform(0, 0.7 * whole.seconds, KILLS):
+        begun = folder.exists()
+        arguments = ["resume", str(folder)] if begun else [*command, f"out={folder}"]
+        outcome = fork(*arguments, kill_after=float(moment))
+        assert outcome.code in (0, -9), outcome.stderr
+        kills += outcome.code == -9
+        resumes += begun
+    assert kills >= 3
+    assert resumes >= 3
+    assert fork("resume", folder).code == 0
+    assert_same_run(folder, tmp_path / "whole")
