@@ -54,6 +54,7 @@ class Config(BaseModel):
     data: str | None = None
     domains: Names | None = None
     cap: Count | None = None
+    holdout: Annotated[float, Field(ge=0, lt=1)] = 0.0
     image_size: Count | None = None
     on_bad: Literal["stop", "skip"] = "stop"
     options: dict[str, Any] = {}

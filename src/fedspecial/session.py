@@ -18,7 +18,7 @@ from torch import nn
 import fedspecial
 from fedspecial import models, rundir
 from fedspecial.config import Config, Resolved, data_folder
-from fedspecial.core.events import Event, EventLog, RunResumed, RunStarted, read_events
+from fedspecial.core.events import DataNotice, Event, EventLog, RunResumed, RunStarted, read_events
 from fedspecial.core.messages import ServerState
 from fedspecial.core.streams import stream, stream_seed
 from fedspecial.core.vector import FlatModel, raw_bytes
@@ -52,7 +52,8 @@ def execute(
 ) -> Result:
     """Run (or go on with) what stands in `folder`, and leave its result there."""
     with fixed_threads(resolved.config.threads):
-        benchmark = load_benchmark(resolved.config) if benchmark is None else benchmark.check()
+        notices: list[str] = []
+        benchmark = benchmark.check() if benchmark else load_benchmark(resolved.config, notices.append)
         resolved = settle_sites(resolved, benchmark)
         saved = checkpoints.load(folder / "checkpoint")
         run = prepare(folder, resolved, benchmark, module, saved, listeners)
@@ -60,6 +61,8 @@ def execute(
             if saved is None:
                 rundir.write_words(folder, resolved.words(), {**versions(), "data_sha256": data_sha256(benchmark)})
                 run.emit(_started(run))
+                for text in notices:
+                    run.emit(DataNotice(text))
             else:
                 run.tell(_started(run))
                 run.tell(RunResumed(saved.position.task, saved.position.round))
@@ -114,10 +117,11 @@ def prepare(
     return Run(config, method, federation, model, engine, log, keeper, vector, server, position, listeners)
 
 
-def load_benchmark(config: Config) -> Benchmark:
+def load_benchmark(config: Config, notice: Callable[[str], None] = lambda text: None) -> Benchmark:
+    """The benchmark of a run. With `holdout`, a part of its training samples plays the test set, to tune on."""
     from fedspecial.data import catalogue
 
-    return catalogue.load(
+    benchmark = catalogue.load(
         config.benchmark,
         data=data_folder(config),
         domains=config.domains,
@@ -125,8 +129,12 @@ def load_benchmark(config: Config) -> Benchmark:
         image_size=config.image_size,
         seed=config.seed,
         on_bad=config.on_bad,
+        notice=notice,
         **config.options,
-    ).check()
+    )
+    if config.holdout:
+        benchmark = benchmark.held_out(config.holdout, config.seed)
+    return benchmark.check()
 
 
 def settle_sites(resolved: Resolved, benchmark: Benchmark) -> Resolved:

@@ -10,7 +10,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from fedspecial.core.events import Event, RoundFinished, RunResumed, RunStarted, TaskStarted, UpdateRefused
+from fedspecial.core.events import DataNotice, Event, RoundFinished, RunResumed, RunStarted, TaskStarted, UpdateRefused
 
 
 def _bar(console: Console) -> Progress:
@@ -46,6 +46,8 @@ class Watch:
     def __call__(self, event: Event) -> None:
         if isinstance(event, RunStarted):
             self._start(event)
+        elif isinstance(event, DataNotice):
+            self._say(event.text)
         elif isinstance(event, RunResumed):
             self._done = self._first = (event.task - 1) * self._rounds + event.round
             self._say(f"going on with task {event.task}, round {event.round + 1}")

@@ -35,6 +35,14 @@ class RunStarted:
 
 
 @dataclass(frozen=True)
+class DataNotice:
+    """Something about the data that nobody should miss, such as samples that were skipped."""
+
+    event: ClassVar[str] = "data_notice"
+    text: str
+
+
+@dataclass(frozen=True)
 class RunResumed:
     """Told to listeners only: the file of a resumed run is that of a whole one."""
 

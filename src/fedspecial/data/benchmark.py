@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedspecial.core.streams import stream
 from fedspecial.errors import InputError
 
 
@@ -104,6 +105,11 @@ class Benchmark:
         mean, std = (torch.tensor(values, dtype=torch.float32).view(1, -1, 1, 1) for values in (self.mean, self.std))
         return 1 / (255 * std), -mean / std
 
+    def held_out(self, share: float, seed: int) -> Benchmark:
+        """The same domains without their test samples: of each class, that share of the training samples is the test
+        part instead. What is tuned on it has not seen the test set."""
+        return replace(self, domains=tuple(_hold_out(domain, share, seed) for domain in self.domains))
+
     def check(self) -> Benchmark:
         """Refuse what no run could use; returns itself."""
         if not self.domains:
@@ -117,6 +123,16 @@ class Benchmark:
         if self.incremental == "domain":
             _check_one_label_set(self.domains)
         return self
+
+
+def _hold_out(domain: Domain, share: float, seed: int) -> Domain:
+    if domain.sites is not None:
+        raise InputError(f"holdout={share:g}: the rows of domain '{domain.name}' belong to given sites")
+    order = stream(seed, "holdout", domain.name).permutation(len(domain.train))
+    labels = domain.train.y.numpy()[order]
+    test = np.concatenate([order[labels == label][: round(share * (labels == label).sum())] for label in set(labels)])
+    train = np.setdiff1d(order, test)
+    return Domain(domain.name, domain.train.take(train), domain.train.take(np.sort(test)))
 
 
 def _check_domain(domain: Domain, shape: Sequence[int], num_classes: int) -> None:

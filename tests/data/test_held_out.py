@@ -1,0 +1,36 @@
+"""Tuning data: a part of the training samples plays the test set, and the test set stays unseen."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from worlds import images
+
+from fedspecial import InputError
+from fedspecial.data.benchmark import Benchmark, Domain
+
+
+def test_the_held_out_part_comes_from_the_training_samples_alone() -> None:
+    world = images(tasks=2, rows=60)
+    held = world.held_out(0.2, seed=25)
+    for before, after in zip(world.domains, held.domains, strict=True):
+        assert (len(after.train), len(after.test)) == (48, 12)
+        assert torch.equal(after.test.y.bincount(), torch.tensor([6, 6])), "of each class alike"
+        rows = {tuple(x.flatten().tolist()) for x in before.train.x}
+        parts = [{tuple(x.flatten().tolist()) for x in part.x} for part in (after.train, after.test)]
+        assert parts[0] | parts[1] == rows
+        assert not parts[0] & parts[1]
+
+
+def test_it_is_the_same_for_the_same_seed() -> None:
+    a, b, c = (images().held_out(0.25, seed).domains[0].test.x for seed in (25, 25, 26))
+    assert torch.equal(a, b)
+    assert not torch.equal(a, c)
+
+
+def test_rows_of_real_sites_are_not_held_out() -> None:
+    domain = images().domains[0]
+    sites = Domain(domain.name, domain.train, domain.test, sites=(np.arange(64),))
+    with pytest.raises(InputError, match="holdout=0.5"):
+        Benchmark("sites", (sites,), ("left", "right")).held_out(0.5, 25)
