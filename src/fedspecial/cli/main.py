@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+import click
 import typer
 
 from fedspecial import config as words_of
@@ -31,6 +32,7 @@ app.add_typer(data.app, name="data")
 app.add_typer(theory.app, name="theory")
 
 WordsArgument = Annotated[list[str] | None, typer.Argument(metavar="[BENCHMARK | CONFIG.yaml] [KEY=VALUE]...")]
+_OPTIONS = {"method": "--methods", "seed": "--seeds", "out": "--out"}
 DataOption = Annotated[str | None, typer.Option("--data", help="Folder with real data (or FEDSPECIAL_DATA).")]
 
 
@@ -44,7 +46,6 @@ def run(words: WordsArgument = None, data: DataOption = None) -> None:
         given = _given(words or [], data)
         settled = words_of.first_words(given)
         folder = rundir.create(settled)
-        out.print(f"run directory: {folder}", markup=False)
         _follow(folder)
 
 
@@ -81,6 +82,9 @@ def compare(
     from fedspecial import methods as registry
 
     with one_line_errors():
+        for word in words:
+            if (key := word.partition("=")[0]) in _OPTIONS and "=" in word:
+                raise InputError(f"{word}: in a comparison this is said with {_OPTIONS[key]}")
         given = _given(words, data)
         benchmark = str(given.pop("benchmark", Config().benchmark))
         names = registry.names() if methods == "all" else [name.strip() for name in methods.split(",")]
@@ -98,7 +102,7 @@ def evaluate(
 ) -> None:
     """Test a finished model on a benchmark's domains, by default those it learned.
 
-    Example:  fedspecial evaluate runs/a digits-shift domains=ink
+    Example:  fedspecial evaluate runs/a digits-shift domains=photo
     """
     with one_line_errors():
         benchmark = None
@@ -131,7 +135,8 @@ def list_(what: Annotated[str, typer.Argument(metavar="methods|benchmarks|models
             from fedspecial.data import catalogue
 
             lines = {
-                name: catalogue.entry(words_of.preset_words(name)["benchmark"]).title for name in words_of.preset_names()
+                name: catalogue.entry(words_of.preset_words(name)["benchmark"]).title
+                for name in words_of.preset_names()
             }
         elif what == "models":
             from fedspecial import models
@@ -170,9 +175,9 @@ def _follow(folder: Path) -> None:
     from fedspecial.cli.progress import Watch
     from fedspecial.cli.tables import matrix_table, result_line
 
-    watch = Watch(out)
+    watch = Watch(out, folder)
     try:
-        with watch.showing():
+        with rundir.claimed(folder), watch.showing():
             result: Result = go_on(folder, listeners=[watch])
     except KeyboardInterrupt:
         err.print(f"\nstopped; go on with: fedspecial resume {folder}", markup=False)
@@ -223,8 +228,14 @@ def _numbers(text: str) -> list[int]:
 
 def main() -> None:
     try:
-        app()
-    except KeyboardInterrupt:
+        sys.exit(app(standalone_mode=False))
+    except click.ClickException as error:
+        if isinstance(error, getattr(click.exceptions, "NoArgsIsHelpError", ())):
+            error.show()
+            sys.exit(error.exit_code)
+        context = getattr(error, "ctx", None)
+        fail(f"{error.format_message()} (see {context.command_path if context else 'fedspecial'} --help)")
+    except (KeyboardInterrupt, click.Abort):
         sys.exit(130)
     except BrokenPipeError:
         sys.exit(1)
