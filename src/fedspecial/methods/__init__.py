@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import sys
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 from fedspecial.errors import InputError, did_you_mean
@@ -45,17 +47,25 @@ def find(name: str) -> type[Method]:
     return _find_own(name)
 
 
+def _module_of(path: Path) -> ModuleType:
+    name = f"fedspecial_method_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    # Dataclasses look their module up by name while the class is being made.
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
 def _find_own(name: str) -> type[Method]:
     from fedspecial.methods.base import Method
 
     source, _, class_name = name.rpartition(":")
     try:
         if source.endswith(".py"):
-            spec = importlib.util.spec_from_file_location(Path(source).stem, source)
-            assert spec is not None
-            assert spec.loader is not None
-            module = importlib.util.module_from_spec(spec)
-            spec.loader.exec_module(module)
+            module = _module_of(Path(source))
         else:
             module = importlib.import_module(source)
     except (ImportError, OSError) as error:

@@ -1,0 +1,30 @@
+"""A method of your own: one class in one file. Run it with
+
+    fedspecial run digits-shift method=examples/own_method.py:Fading fade=0.5
+"""
+
+from __future__ import annotations
+
+from pydantic.dataclasses import dataclass
+
+from fedspecial import Method
+
+
+@dataclass(frozen=True)
+class Fading(Method):
+    """SPECIAL with a pull that fades as a task goes on: θ ← (θ̄ + λ_t·a)/(1 + λ_t), λ_t = lam·fade^t."""
+
+    lam: float = 0.2
+    fade: float = 0.8
+
+    def begin_task(self, server, task):
+        if task > 1:
+            server.tensors["anchor"] = server.theta.clone()
+
+    def server_step(self, server, mean, info):
+        server.theta.add_(mean["theta"], alpha=info.server_lr)
+        if "anchor" not in server.tensors:
+            return {}
+        lam = self.lam * self.fade**info.round
+        server.theta.lerp_(server.tensors["anchor"], lam / (1 + lam))
+        return {"lam": lam}
