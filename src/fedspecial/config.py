@@ -8,7 +8,7 @@ write down what was asked of it before anything slow begins.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, fields
 from functools import cache
 from importlib import resources
@@ -85,6 +85,7 @@ class Config(BaseModel):
 
     model: str = "resnet18"
     width: Count | None = None
+    encoder: str | None = None
     weights: str | None = None
     device: str = "cpu"
     threads: Count = 1
@@ -111,6 +112,10 @@ class Config(BaseModel):
         """γ_L of a round: decays every round, starting again at each task unless told otherwise."""
         age = round if self.client_lr_reset else (task - 1) * self.rounds + round
         return self.client_lr * self.client_lr_decay**age
+
+    def options_for(self, known: Collection[str]) -> Words:
+        """The options of the benchmark's reader. One that cuts texts uses the encoder's tokenizer unless told."""
+        return {"encoder": self.encoder, **self.options} if self.encoder and "encoder" in known else self.options
 
 
 @dataclass(frozen=True)
@@ -143,6 +148,10 @@ def first_words(given: Mapping[str, Any]) -> Words:
         base["local_epochs"] = None
     elif words.get("local_epochs") is not None:
         base["local_steps"] = None
+    if words.get("encoder") is not None and "model" not in words:
+        base |= {"model": "transformer", "width": words.get("width")}
+    elif words.get("model", "transformer") != "transformer" and "encoder" not in words:
+        base["encoder"] = None
     config = _common({k: v for k, v in base.items() if k in Config.model_fields})
     from fedspecial import methods
 

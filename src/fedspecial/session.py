@@ -130,7 +130,7 @@ def load_benchmark(config: Config, notice: Callable[[str], None] = lambda text: 
         seed=config.seed,
         on_bad=config.on_bad,
         notice=notice,
-        **config.options,
+        **config.options_for(catalogue.entry(config.benchmark).options),
     )
     if config.holdout:
         benchmark = benchmark.held_out(config.holdout, config.seed)
@@ -173,12 +173,9 @@ def make_federation(config: Config, benchmark: Benchmark) -> Federation:
 
 def make_module(config: Config, benchmark: Benchmark, outputs: int, module: nn.Module | None) -> nn.Module:
     if module is None:
+        shape, seed = benchmark.input_shape, stream_seed(config.seed, "init") % 2**63
         module = models.build(
-            config.model,
-            input_shape=benchmark.input_shape,
-            num_classes=outputs,
-            width=config.width,
-            seed=stream_seed(config.seed, "init") % 2**63,
+            config.model, input_shape=shape, num_classes=outputs, width=config.width, seed=seed, encoder=config.encoder
         )
         if config.weights is not None:
             _load_weights(module, Path(config.weights))

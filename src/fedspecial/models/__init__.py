@@ -16,32 +16,57 @@ from fedspecial.models.classifier import Classifier
 from fedspecial.models.resnet import ResNet18
 from fedspecial.models.small import CNN, MLP, Logistic
 from fedspecial.models.text import BagOfWords
+from fedspecial.models.transformer import Transformer
 
-__all__ = ["CNN", "MLP", "BagOfWords", "Classifier", "Logistic", "ResNet18", "build", "describe", "names"]
+__all__ = [
+    "CNN",
+    "MLP",
+    "BagOfWords",
+    "Classifier",
+    "Logistic",
+    "ResNet18",
+    "Transformer",
+    "build",
+    "describe",
+    "names",
+]
 
 Shape = tuple[int, ...]
 
 
-def build(name: str, *, input_shape: Shape, num_classes: int, width: int | None = None, seed: int = 0) -> nn.Module:
+def build(
+    name: str,
+    *,
+    input_shape: Shape,
+    num_classes: int,
+    width: int | None = None,
+    seed: int = 0,
+    encoder: str | None = None,
+) -> nn.Module:
     """The model of that name, its weights drawn from `seed` alone.
 
     input_shape: one sample's shape: (channels, height, width), (features,) or (tokens,)
     width:       channels of the first layer or units of the hidden ones; None is the model's own default
+    encoder:     whose weights a transformer starts from: a folder, an installed package or a name on the hub
     """
-    if name not in _BUILDERS:
+    if name not in _DESCRIPTIONS:
         raise InputError(f"model={name}: not a known model{did_you_mean(name, names())}; known: {', '.join(names())}")
     if num_classes < 1:
         raise InputError(f"num_classes={num_classes}: a model needs at least one class")
     if width is not None and width < 1:
         raise InputError(f"width={width}: must be 1 or more")
+    if encoder is not None and name != "transformer":
+        raise InputError(f"encoder={encoder}: model '{name}' has none, only 'transformer' has")
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
+        if name == "transformer":
+            return _transformer(tuple(input_shape), num_classes, width, encoder)
         return _BUILDERS[name](tuple(input_shape), num_classes, width)
 
 
 def names() -> list[str]:
     """The models that `build` knows, the smallest first."""
-    return list(_BUILDERS)
+    return list(_DESCRIPTIONS)
 
 
 def describe(name: str) -> str:
@@ -68,9 +93,23 @@ def _resnet18(shape: Shape, num_classes: int, width: int | None) -> nn.Module:
 
 
 def _text(shape: Shape, num_classes: int, width: int | None) -> nn.Module:
-    if len(shape) != 1:
-        raise InputError(f"model=text: needs a row of token ids, but the inputs have shape {_written(shape)}")
+    _tokens("text", shape)
     return BagOfWords(num_classes, width or 64)
+
+
+def _transformer(shape: Shape, num_classes: int, width: int | None, encoder: str | None) -> nn.Module:
+    if encoder is None:
+        raise InputError("model=transformer: say which one with encoder=… (a folder, an installed package, a hub name)")
+    if width is not None:
+        raise InputError(f"width={width}: model 'transformer' is as wide as its encoder, so it takes no width")
+    return Transformer(encoder, num_classes, _tokens("transformer", shape))
+
+
+def _tokens(name: str, shape: Shape) -> int:
+    """How many token ids a text has."""
+    if len(shape) != 1:
+        raise InputError(f"model={name}: needs a row of token ids, but the inputs have shape {_written(shape)}")
+    return shape[0]
 
 
 def _channels(name: str, shape: Shape) -> int:
@@ -95,6 +134,7 @@ _DESCRIPTIONS = {
     "cnn": "small convolutional network with BatchNorm, `width` first channels (16)",
     "resnet18": "ResNet-18 with the 7×7 stem, `width` first channels (64); 16 suits CPUs",
     "text": "bag of hashed words, `width` dimensions (64)",
+    "transformer": "pretrained text encoder named by `encoder`; needs the extra 'text'",
 }
 
 _BUILDERS: dict[str, Callable[[Shape, int, int | None], nn.Module]] = {

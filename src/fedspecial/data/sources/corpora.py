@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from fedspecial.data.benchmark import Benchmark, Domain
 
 BINARY = {"0": 0, "1": 1}
-OPTIONS: Mapping[str, Any] = {"vocab": 2**14, "length": 128, "ngrams": 1, "tokenizer": None}
+OPTIONS: Mapping[str, Any] = {"vocab": 2**14, "length": 128, "ngrams": 1, "tokenizer": None, "encoder": None}
 
 
 @dataclass(frozen=True)
@@ -118,10 +118,12 @@ def texts(request: Request, domain: str, classes: tuple[str, ...]) -> list[tuple
 
 
 def encoder(options: Mapping[str, Any]) -> Callable[[text.Texts], np.ndarray]:
-    """The way texts become ids, as the options say."""
+    """The way texts become ids, as the options say; a pretrained encoder has its own tokenizer."""
     length = int(options["length"])
-    if options["tokenizer"]:
-        return lambda part: tokens.pretrained(part.texts, str(options["tokenizer"]), length)
+    word = "tokenizer" if options["tokenizer"] else "encoder"
+    if options[word]:
+        encode = tokens.pretrained(str(options[word]), length, word, any_padding=bool(options["encoder"]))
+        return lambda part: encode(part.texts)
     vocab, ngrams = int(options["vocab"]), int(options["ngrams"])
     return lambda part: tokens.hashed(part.texts, vocab=vocab, length=length, ngrams=ngrams)
 

@@ -1,19 +1,22 @@
-"""Texts as rows of int64 token ids, 0 for padding.
+"""Texts as rows of int64 token ids, 0 for padding (or what a pretrained encoder pads with).
 
 The light way hashes words, so sites need no common vocabulary and nothing is learned from anyone's texts.
-The other way is a pretrained model's own tokenizer, read from a local folder by `transformers`.
+The other way is a pretrained model's own tokenizer, read by `transformers`.
 """
 
 from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 
 import numpy as np
 
+from fedspecial.core.pretrained import load
 from fedspecial.errors import InputError
+
+Texts = Sequence[tuple[str, ...]]
 
 SEPARATOR = 1
 """Stands between the two texts of a pair."""
@@ -21,7 +24,7 @@ _FIRST = 2
 _WORD = re.compile(r"\w+|[^\w\s]")
 
 
-def hashed(texts: Sequence[tuple[str, ...]], *, vocab: int, length: int, ngrams: int = 1) -> np.ndarray:
+def hashed(texts: Texts, *, vocab: int, length: int, ngrams: int = 1) -> np.ndarray:
     """Word ids by CRC-32, the same on every machine and in every process.
 
     >>> hashed([("Good, good!",)], vocab=100, length=5).tolist()
@@ -58,18 +61,21 @@ def _hash(word: str, vocab: int, known: dict[str, int]) -> int:
     return known[word]
 
 
-def pretrained(texts: Sequence[tuple[str, ...]], folder: str, length: int) -> np.ndarray:
-    """Ids of a pretrained tokenizer. Its padding must be 0: that is how the models here know padding."""
-    try:
-        from transformers import AutoTokenizer
-    except ImportError:
-        raise InputError("tokenizer: needs the extra 'text' (pip install 'fedspecial[text]')") from None
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-    except (OSError, ValueError) as error:
-        raise InputError(f"tokenizer={folder}: no tokenizer there ({str(error).splitlines()[0]})") from None
-    if tokenizer.pad_token_id != 0:
-        raise InputError(f"tokenizer={folder}: it pads with {tokenizer.pad_token_id}; only 0 is understood")
-    columns = [list(column) for column in zip(*texts, strict=True)]
-    ids = tokenizer(*columns, padding="max_length", truncation=True, max_length=length)["input_ids"]
-    return np.array(ids, np.int64)
+def pretrained(name: str, length: int, word: str, *, any_padding: bool) -> Callable[[Texts], np.ndarray]:
+    """The way from texts to ids of a pretrained tokenizer.
+
+    any_padding: who reads the ids knows the tokenizer's padding; otherwise it must be 0, the padding of all others
+    """
+    tokenizer = load("AutoTokenizer", name, word)
+    padding = tokenizer.pad_token_id
+    if padding is None:
+        raise InputError(f"{word}={name}: its tokenizer cannot pad, so texts of different lengths make no batch")
+    if padding != 0 and not any_padding:
+        raise InputError(f"{word}={name}: it pads with {padding}; without an encoder only 0 is understood")
+
+    def encode(texts: Texts) -> np.ndarray:
+        columns = [list(column) for column in zip(*texts, strict=True)]
+        ids = tokenizer(*columns, padding="max_length", truncation=True, max_length=length)["input_ids"]
+        return np.array(ids, np.int64)
+
+    return encode
