@@ -6,6 +6,7 @@ import torch
 from sklearn.datasets import load_digits
 from sklearn.ensemble import RandomForestClassifier
 
+import fedspecial
 from fedspecial.data import digits_shift
 from fedspecial.errors import InputError
 
@@ -115,3 +116,14 @@ def test_what_cannot_be_loaded_is_refused_in_one_line(options, message):
     with pytest.raises(InputError, match=message) as caught:
         digits_shift.load(**options)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_with_its_preset_every_world_is_learned_and_fedavg_forgets(tmp_path):
+    results = [
+        fedspecial.run("digits-shift", method="fedavg", seed=seed, out=tmp_path / str(seed)) for seed in (25, 225, 2025)
+    ]
+    for result in results:
+        assert min(result.matrix[task][task] for task in range(4)) > 0.8
+    assert np.mean([result.bwt for result in results]) <= -0.1

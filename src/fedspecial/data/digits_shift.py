@@ -4,6 +4,24 @@
 photographs of `load_sample_images`. Every digit stands once in every domain, each time turned, slanted, scaled
 and shifted a little differently. A fixed quarter of each digit's examples is for testing, in all domains the
 same ones: no test digit was seen in any world.
+
+How the preset (`presets/digits-shift.yaml`) was chosen, on ``split="validation"`` alone, which holds out a quarter of
+the training digits and leaves the test digits untouched:
+
+- Worlds and their order: so that each differs from the one before in what marks the digit (dark on light, a bright
+  outline in the dark, a colour over a picture, texture alone), and FedAvg forgets; chosen with seed 25.
+- Rounds and rates: so that FedAvg learns every world although γ_G falls to 1/4. Accuracy on a world just learned,
+  mean over seeds 25, 225, 2025: paper 94, neon 92, photo 91, hatch 87 %; mean BWT −31 points.
+- λ: by the paper's two-stage sweep, 0 to 1 by 0.2, then by 0.05 between the two best, by mean ACC over these seeds.
+
+  ==========  ====  ====  ====  ====  ====  ====  ====  ====  ====
+  λ           0     0.2   0.25  0.3   0.35  0.4   0.6   0.8   1
+  SPECIAL     67.7  74.0  75.1  74.8  73.9  73.2  67.2  60.7  55.9
+  SPECIAL-C   67.7  68.9  67.8  68.3  68.2  67.9  67.7  66.4  66.6
+  ==========  ====  ====  ====  ====  ====  ====  ====  ====  ====
+
+  So λ = 0.25 for SPECIAL and 0.2 for SPECIAL-C. The pull has a price: at 0.25 a world just learned has 76 to 78 %
+  from the second on, where FedAvg has 87 to 92 %. FedProx's μ is the usual 0.01 and was not tuned.
 """
 
 from __future__ import annotations
@@ -31,7 +49,7 @@ RENDERING_SEED = 8832
 
 
 def load(*, domains: tuple[str, ...] | None = None, cap: int | None = None, split: Split = "test") -> Benchmark:
-    """The benchmark, the same on every machine and for every seed of a run.
+    """The benchmark; its pictures do not depend on the seed of a run.
 
     domains: which worlds, in which order; None is all of them in the order of `DOMAINS`
     cap:     at most so many training images per domain (the first `cap` hold all digits equally often)
