@@ -10,7 +10,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "200", "PYTHONWARNINGS": "ignore"}
+ENVIRONMENT = {
+    **{
+        key: value
+        for key, value in os.environ.items()
+        if key not in ("FORCE_COLOR", "TTY_COMPATIBLE", "FEDSPECIAL_DATA")
+    },
+    **{"OMP_NUM_THREADS": "1", "COLUMNS": "200", "TERM": "xterm", "PYTHONWARNINGS": "ignore"},
+}
 
 
 @dataclass(frozen=True)
@@ -43,7 +50,7 @@ class Fork:
     """``fork("run", "digits-shift", ...)`` runs `fedspecial` in a forked process of its own."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
+        self.folder = folder
         script = Path(__file__).parent / "resume" / "nursery.py"
         self._process = subprocess.Popen(
             [sys.executable, str(script)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=ENVIRONMENT
@@ -54,20 +61,18 @@ class Fork:
         *argv: object,
         die: Sequence[object] | None = None,
         kill_after: float | None = None,
-        terminal: str | None = None,
     ) -> Outcome:
-        files = [Path(terminal or self._folder / "stdout"), self._folder / "stderr"]
+        files = [self.folder / "stdout", self.folder / "stderr"]
         for path in files:
-            if not terminal or path.name == "stderr":
-                path.write_text("")
+            path.write_text("")
         wish = {"argv": [str(part) for part in argv], "stdout": str(files[0]), "stderr": str(files[1])}
-        wish |= {"folder": str(self._folder), "die": die, "kill_after": kill_after}
+        wish |= {"folder": str(self.folder), "die": die, "kill_after": kill_after}
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(json.dumps(wish) + "\n")
         self._process.stdin.flush()
         code, seconds = json.loads(self._process.stdout.readline())
-        return Outcome(code, "" if terminal else files[0].read_text(), files[1].read_text(), seconds)
+        return Outcome(code, files[0].read_text(), files[1].read_text(), seconds)
 
     def close(self) -> None:
         with self._process:

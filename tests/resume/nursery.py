@@ -14,6 +14,7 @@ import os
 import signal
 import sys
 import time
+import traceback
 from typing import Any
 
 import dying
@@ -48,6 +49,8 @@ def child(wish: dict[str, Any]) -> None:
         main()
     except SystemExit as end:
         code = int(end.code or 0)
+    except BaseException:
+        traceback.print_exc()
     finally:
         sys.stdout.flush()
         sys.stderr.flush()

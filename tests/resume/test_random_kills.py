@@ -26,21 +26,21 @@ KILLS = 10
     ],
 )
 def test_kills_at_random_moments_leave_no_trace(fork: Fork, tiny: list[str], tmp_path: Path, words: str) -> None:
-    mine = dict(word.split("=") for word in [*tiny[1:], *words.split()]) | {"rounds": "15"}
+    mine = dict(word.split("=") for word in [*tiny[1:], *words.split()]) | {"rounds": "40"}
     command = ["run", tiny[0], *(f"{key}={value}" for key, value in mine.items())]
     whole = fork(*command, f"out={tmp_path / 'whole'}")
     assert whole.code == 0, whole.stderr
 
     rng = np.random.default_rng([25, *words.encode()])
     folder, kills, resumes = tmp_path / "run", 0, 0
-    for moment in rng.uniform(0, 0.7 * whole.seconds, KILLS):
+    for moment in rng.uniform(0, 0.25 * whole.seconds, KILLS):
         begun = folder.exists()
         arguments = ["resume", str(folder)] if begun else [*command, f"out={folder}"]
         outcome = fork(*arguments, kill_after=float(moment))
         assert outcome.code in (0, -9), outcome.stderr
         kills += outcome.code == -9
         resumes += begun
-    assert kills >= 3
-    assert resumes >= 3
+    assert kills >= 5
+    assert resumes >= 5
     assert fork("resume", folder).code == 0
     assert_same_run(folder, tmp_path / "whole")

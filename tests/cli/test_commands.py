@@ -1,0 +1,162 @@
+"""The commands as a newcomer uses them: help, list, run, evaluate, run again from the recorded words."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+
+from processes import ENVIRONMENT, Fork, Outcome
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+
+Call = Callable[..., Outcome]
+
+KEYS = {
+    *("method", "benchmark", "seed", "tasks", "matrix", "acc", "bwt", "worst_drop", "forgetting", "rounds_to_best"),
+    *("seconds_per_round", "bytes_up", "bytes_down", "client_memory_bytes", "client_memory_paper_bytes"),
+    *("lam", "mu", "drift", "model_sha256", "refused_updates", "rounds_held"),
+    *("matrix_masked", "acc_masked", "bwt_masked"),
+}
+
+HELP = """
+import sys
+from fedspecial.cli.main import main
+for command in ("", "run", "resume", "compare", "evaluate", "list"):
+    sys.argv = ["fedspecial", *command.split(), "--help"]
+    try:
+        main()
+    except SystemExit as end:
+        assert not end.code
+    print("=====")
+assert "torch" not in sys.modules, "help must not wait for torch"
+"""
+
+
+def test_help_of_every_command_shows_an_example_and_does_not_wait_for_torch() -> None:
+    done = subprocess.run([sys.executable, "-c", HELP], env=ENVIRONMENT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    whole, *pages, _ = done.stdout.split("=====\n")
+    for command, page in zip(("run", "resume", "compare", "evaluate", "list"), pages, strict=True):
+        assert command in whole
+        assert f"Example:  fedspecial {command} " in page
+        assert f"Usage: fedspecial {command} " in page
+
+
+def test_without_a_command_the_help_is_shown(call: Call) -> None:
+    outcome = call()
+    assert "Usage: fedspecial" in outcome.stdout + outcome.stderr
+
+
+@pytest.mark.parametrize(
+    ("what", "names"),
+    [
+        ("methods", ["fedavg", "fedprox", "special-c", "special"]),
+        ("models", ["logistic", "mlp", "cnn", "resnet18"]),
+        ("benchmarks", ["digits-shift", "digit10", "folders"]),
+    ],
+)
+def test_list_says_each_name_and_what_it_is(call: Call, what: str, names: list[str]) -> None:
+    outcome = call("list", what)
+    assert outcome.code == 0
+    lines = dict(line.split(maxsplit=1) for line in outcome.stdout.splitlines())
+    assert set(names) <= set(lines)
+    assert all(lines.values())
+
+
+def test_a_run_leaves_the_documented_files_and_keys(whole: Path) -> None:
+    files = {path.name for path in whole.iterdir()}
+    assert files == {
+        *("config.yaml", "events.jsonl", "result.json", "model.safetensors"),
+        *("README.md", "matrix.png", "curves.png", "checkpoint"),
+    }
+    result = json.loads((whole / "result.json").read_text())
+    assert set(result) == KEYS
+    assert result["tasks"] == ["paper", "neon"]
+    assert len(result["matrix"]) == len(result["matrix"][0]) == 2
+    assert result["model_sha256"] in (whole / "README.md").read_text()
+    for picture in ("matrix.png", "curves.png"):
+        assert (whole / picture).read_bytes().startswith(b"\x89PNG")
+    about = yaml.safe_load((whole / "config.yaml").read_text())["about"]
+    assert {"fedspecial", "torch", "python", "data_sha256"} <= set(about)
+
+
+def test_the_recorded_words_make_the_same_model_again_in_a_new_numbered_directory(fork: Fork, whole: Path) -> None:
+    expected = json.loads((whole / "result.json").read_text())["model_sha256"]
+    outcome = fork("run", whole / "config.yaml")
+    assert outcome.stdout.startswith("run directory: runs/digits-shift-special-001\n"), outcome.stderr
+    assert "everything is in runs/digits-shift-special-001\n" in outcome.stdout
+    folder = fork.folder / "runs" / "digits-shift-special-001"
+    assert json.loads((folder / "result.json").read_text())["model_sha256"] == expected
+    fork("run", whole / "config.yaml", die=["training"])
+    assert (folder.parent / "digits-shift-special-002" / "config.yaml").exists()
+
+
+def test_evaluate_repeats_the_last_row_of_the_matrix(fork: Fork, whole: Path) -> None:
+    result = json.loads((whole / "result.json").read_text())
+    outcome = fork("evaluate", whole)
+    row = zip(result["tasks"], result["matrix"][-1], strict=True)
+    assert outcome.stdout == "".join(f"{name}: {100 * value:.2f} %\n" for name, value in row)
+
+
+def test_evaluate_tests_on_domains_that_were_not_learned(fork: Fork, whole: Path) -> None:
+    outcome = fork("evaluate", whole, "digits-shift", "domains=photo,neon")
+    assert re.fullmatch(r"photo: \d+\.\d\d %\nneon: \d+\.\d\d %\n", outcome.stdout), outcome
+    assert fork("evaluate", whole).stdout.splitlines()[1] == outcome.stdout.splitlines()[1]
+
+
+def test_an_unfinished_run_is_not_evaluated(fork: Fork, tiny: list[str], tmp_path: Path) -> None:
+    fork("run", *tiny, f"out={tmp_path / 'run'}", die=["training"])
+    assert "the run is not finished" in fork("evaluate", tmp_path / "run").complaint
+
+
+def test_progress_is_plain_lines_where_there_is_no_terminal(fork: Fork, tiny: list[str], tmp_path: Path) -> None:
+    outcome = fork("run", *tiny, f"out={tmp_path / 'run'}")
+    assert "\x1b" not in outcome.stdout
+    assert "\r" not in outcome.stdout
+    lines = [line for line in outcome.stdout.splitlines() if "round" in line and "accuracy" in line]
+    assert len(lines) == 6
+    for number, line in enumerate(lines):
+        task, round = number // 3 + 1, number % 3 + 1
+        name = ("paper", "neon")[task - 1]
+        assert re.fullmatch(rf"task {task}/2 {name} +round +{round}/3 +accuracy +\d+\.\d % +\d+ s left", line)
+    assert "ACC" in outcome.stdout
+    assert "BWT" in outcome.stdout
+    assert "worst drop" in outcome.stdout
+
+
+def test_progress_on_a_terminal_is_a_live_display(tiny: list[str], tmp_path: Path) -> None:
+    ours, theirs = pty.openpty()
+    said = bytearray()
+
+    def read() -> None:
+        while True:
+            try:
+                said.extend(os.read(ours, 4096))
+            except OSError:
+                return
+
+    reader = threading.Thread(target=read, daemon=True)
+    reader.start()
+    command = [sys.executable, "-m", "fedspecial.cli.main", "run", *tiny, f"out={tmp_path / 'run'}"]
+    done = subprocess.run(command, env=ENVIRONMENT, stdout=theirs, stderr=subprocess.PIPE, check=False)
+    os.close(theirs)
+    reader.join(timeout=10)
+    os.close(ours)
+    assert done.returncode == 0, done.stderr
+    text = said.decode()
+    assert "\x1b[?25l" in text, "the cursor is hidden while the display is live"
+    assert "\x1b[?25h" in text, "and shown again"
+    plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text)
+    assert re.search(r"task 2/2 neon +round +3/3 +accuracy +\d+\.\d %", plain)
+    assert "6 of 6 rounds" in plain
+    assert "left" in plain

@@ -1,0 +1,114 @@
+"""compare: several methods and seeds, each a run of its own that is reused, continued or refused."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from processes import ENVIRONMENT, Fork, Outcome, fresh
+
+FOLDERS = {"special-25", "special-26", "fedavg-25", "fedavg-26"}
+
+
+@pytest.fixture(scope="module")
+def command(tiny: list[str], tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    out = str(tmp_path_factory.mktemp("compare") / "runs")
+    options = ["--methods", "special,fedavg", "--seeds", "25,26", "--jobs", "1", "--out", out, "--matrices"]
+    return ["compare", *tiny, "lam=0.1", *options]
+
+
+@pytest.fixture(scope="module")
+def folder(command: list[str]) -> Path:
+    return Path(command[command.index("--out") + 1])
+
+
+@pytest.fixture(scope="module")
+def first(fork: Fork, tiny: list[str], command: list[str], folder: Path) -> Outcome:
+    """A comparison that finds one of its runs begun by somebody else."""
+    begun = fork(
+        "run", *tiny, "method=special", "lam=0.1", "seed=25", f"out={folder / 'special-25'}", die=["training", 9]
+    )
+    assert begun.code == -9
+    outcome = fresh(*command)
+    assert outcome.code == 0, outcome.stderr
+    return outcome
+
+
+def sha256(folder: Path) -> str:
+    return str(json.loads((folder / "result.json").read_text())["model_sha256"])
+
+
+def test_the_table_has_mean_and_standard_deviation_of_every_method(first: Outcome, folder: Path) -> None:
+    assert {path.name for path in folder.iterdir()} == FOLDERS
+    assert "digits-shift, seeds 25, 26: per cent, mean ± standard deviation" in first.stdout
+    rows = [line for line in first.stdout.splitlines() if "±" in line and "│" in line]
+    assert [row.split()[1] for row in rows] == ["special", "fedavg"]
+    accuracies = [json.loads((folder / f"special-{seed}" / "result.json").read_text())["acc"] for seed in (25, 26)]
+    mean, std = 100 * sum(accuracies) / 2, 100 * abs(accuracies[0] - accuracies[1]) / 2**0.5
+    assert f"{mean:.2f} ± {std:.2f}" in rows[0]
+    assert "fedavg on digits-shift (seed 25, 26)" in first.stdout
+    assert re.search(r"\d+ of 24 rounds", first.stdout)
+    assert "\x1b" not in first.stdout
+
+
+def test_a_run_that_was_begun_goes_on_to_the_same_model(first: Outcome, folder: Path, whole: Path) -> None:
+    assert sha256(folder / "special-25") == sha256(whole)
+
+
+def test_finished_runs_are_reused(first: Outcome, fork: Fork, command: list[str], folder: Path) -> None:
+    before = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
+    again = fork(*command)
+    assert again.code == 0, again.stderr
+    assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == before
+    assert again.stdout.splitlines()[-1] == first.stdout.splitlines()[-1] == f"everything is in {folder}"
+
+
+@pytest.mark.parametrize(("word", "found"), [("rounds=4", "rounds=3"), ("lam=0.2", "lam=0.1"), ("cap=100", "cap=200")])
+def test_runs_with_other_words_are_refused(
+    first: Outcome, fork: Fork, command: list[str], folder: Path, word: str, found: str
+) -> None:
+    key = word.partition("=")[0]
+    changed = [word if part.startswith(f"{key}=") else part for part in command]
+    complaint = fork(*changed).complaint
+    assert str(folder / "special-25") in complaint
+    assert f"it holds a run with {found}, not {word}" in complaint
+    assert {path.name for path in folder.iterdir()} == FOLDERS
+
+
+def test_a_folder_of_something_else_is_refused(first: Outcome, fork: Fork, command: list[str], tmp_path: Path) -> None:
+    (tmp_path / "fedavg-26").mkdir()
+    (tmp_path / "fedavg-26" / "thesis.tex").write_text("the only copy")
+    elsewhere = [str(tmp_path) if part == command[command.index("--out") + 1] else part for part in command]
+    assert "fedavg-26: this is not a run directory" in fork(*elsewhere).complaint
+    assert [path.name for path in tmp_path.rglob("*")] == ["fedavg-26", "thesis.tex"]
+
+
+@pytest.mark.slow
+def test_ctrl_c_ends_all_runs_and_the_same_command_goes_on(command: list[str], folder: Path, tmp_path: Path) -> None:
+    out = tmp_path / "runs"
+    mine = [str(out) if part == str(folder) else "rounds=200" if part == "rounds=3" else part for part in command]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "fedspecial.cli.main", *mine], env=ENVIRONMENT, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        while not (out / "special-25" / "checkpoint" / "checkpoint.json").exists():
+            assert process.poll() is None
+            time.sleep(0.05)
+        began = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode == 130
+    assert said.strip() == f"stopped; the same command with --out {out} goes on"
+    assert time.monotonic() - began < 20
+    assert {path.name for path in out.iterdir()} == {"special-25"}
+    shutil.rmtree(out)
