@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass, fields
 from pathlib import Path
-from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any
 
 from fedspecial import methods, rundir
@@ -20,48 +19,6 @@ from fedspecial.errors import InputError
 
 if TYPE_CHECKING:
     from fedspecial.report.result import Result
-
-
-@dataclass(frozen=True)
-class Spread:
-    """Mean over seeds and sample standard deviation (None for a single seed)."""
-
-    mean: float
-    std: float | None
-
-    @staticmethod
-    def of(values: Iterable[float | None]) -> Spread | None:
-        numbers = [value for value in values if value is not None]
-        if not numbers:
-            return None
-        return Spread(fmean(numbers), stdev(numbers) if len(numbers) > 1 else None)
-
-
-@dataclass(frozen=True)
-class Summary:
-    method: str
-    seeds: tuple[int, ...]
-    acc: Spread | None
-    bwt: Spread | None
-    worst_drop: Spread | None
-    forgetting: Spread | None
-    seconds_per_round: float
-    bytes_up: float
-    bytes_down: float
-
-    @staticmethod
-    def of(results: Sequence[Result]) -> Summary:
-        return Summary(
-            results[0].method,
-            tuple(r.seed for r in results),
-            Spread.of(r.acc for r in results),
-            Spread.of(r.bwt for r in results),
-            Spread.of(r.worst_drop for r in results),
-            Spread.of(r.forgetting for r in results),
-            fmean(r.seconds_per_round for r in results),
-            fmean(r.bytes_up for r in results),
-            fmean(r.bytes_down for r in results),
-        )
 
 
 @dataclass(frozen=True)

@@ -204,9 +204,11 @@ def _run_planned(planned: list[Job], jobs: int | None) -> dict[str, list[Result]
 
 
 def _print_comparison(benchmark: str, folder: Path, results: dict[str, list[Result]], matrices: bool) -> None:
-    from fedspecial.cli.tables import comparison_table, matrix_table, mean_matrix, result_line
-    from fedspecial.compare import Summary
+    from fedspecial.cli.tables import comparison_table, matrix_table, result_line
+    from fedspecial.report.comparison import Summary, draw_matrices, markdown, mean_matrix
 
+    draw_matrices(results, folder / "comparison.png")
+    (folder / "comparison.md").write_text(markdown(results), encoding="utf-8")
     if matrices:
         for name, runs in results.items():
             seeds = ", ".join(str(r.seed) for r in runs)
@@ -216,7 +218,7 @@ def _print_comparison(benchmark: str, folder: Path, results: dict[str, list[Resu
     seeds = ", ".join(str(r.seed) for r in next(iter(results.values())))
     title = f"{benchmark}, seeds {seeds}: per cent, mean ± standard deviation"
     out.print(comparison_table(title, [Summary.of(runs) for runs in results.values()]))
-    out.print(f"everything is in {folder}", markup=False)
+    out.print(f"everything is in {folder}; see comparison.png, comparison.md", markup=False)
 
 
 def _numbers(text: str) -> list[int]:

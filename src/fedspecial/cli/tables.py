@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from statistics import fmean
 
 from rich.table import Table
 
-from fedspecial.compare import Spread, Summary
 from fedspecial.report.card import percent
+from fedspecial.report.comparison import Summary, written
 from fedspecial.report.result import Result
 
 
@@ -22,11 +21,6 @@ def matrix_table(title: str, tasks: Sequence[str], matrix: Sequence[Sequence[flo
         cells = [f"[bold]{100 * v:.1f}[/]" if i == j else f"{100 * v:.1f}" for j, v in enumerate(row)]
         table.add_row(f"after {tasks[i]}", *cells)
     return table
-
-
-def mean_matrix(runs: Sequence[Result]) -> list[list[float]]:
-    """Entry by entry over the seeds."""
-    return [[fmean(cell) for cell in zip(*rows, strict=True)] for rows in zip(*(r.matrix for r in runs), strict=True)]
 
 
 def result_line(result: Result) -> str:
@@ -43,23 +37,16 @@ def comparison_table(title: str, summaries: Sequence[Summary]) -> Table:
         table.add_column(column, justify="right")
     best = max(summary.acc.mean for summary in summaries if summary.acc is not None)
     for summary in summaries:
-        acc = _spread(summary.acc, 100)
+        acc = written(summary.acc)
         bold = summary.acc is not None and summary.acc.mean == best
         table.add_row(
             summary.method,
             f"[bold]{acc}[/]" if bold else acc,
-            _spread(summary.bwt, 100),
-            _spread(summary.worst_drop, 100),
-            _spread(summary.forgetting, 100),
+            written(summary.bwt),
+            written(summary.worst_drop),
+            written(summary.forgetting),
             f"{summary.seconds_per_round:.3f}",
             f"{summary.bytes_up / 1e6:.2f}",
             f"{summary.bytes_down / 1e6:.2f}",
         )
     return table
-
-
-def _spread(value: Spread | None, scale: float) -> str:
-    if value is None:
-        return "not defined"
-    mean = f"{scale * value.mean:.2f}"
-    return mean if value.std is None else f"{mean} ± {scale * value.std:.2f}"

@@ -1,0 +1,31 @@
+"""Several runs side by side: what the table says follows from the results."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from worlds import learn
+
+from fedspecial.report.comparison import Spread, Summary, draw_matrices, markdown, mean_matrix
+
+
+def test_a_spread_is_the_mean_and_the_sample_deviation() -> None:
+    assert Spread.of([1.0, 2.0, 3.0]) == Spread(2.0, 1.0)
+    assert Spread.of([2.0]) == Spread(2.0, None)
+    assert Spread.of([None, None]) is None
+
+
+def test_the_table_and_the_picture_come_from_the_results(tmp_path: Path) -> None:
+    results = {
+        name: [learn(tmp_path / f"{name}-{seed}", name, seed=seed) for seed in (1, 2)] for name in ("special", "fedavg")
+    }
+    summary = Summary.of(results["fedavg"])
+    assert summary.acc is not None
+    assert summary.acc.mean == pytest.approx(sum(r.acc for r in results["fedavg"]) / 2)
+    assert mean_matrix(results["fedavg"])[0][0] == pytest.approx(sum(r.matrix[0][0] for r in results["fedavg"]) / 2)
+    table = markdown(results).splitlines()
+    assert [line.split(" | ")[0] for line in table[2:]] == ["| special", "| fedavg"]
+    assert f"{100 * summary.acc.mean:.2f} ± {100 * (summary.acc.std or 0):.2f}" in table[3]
+    draw_matrices(results, tmp_path / "comparison.png")
+    assert (tmp_path / "comparison.png").read_bytes().startswith(b"\x89PNG")
