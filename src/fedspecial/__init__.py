@@ -1,7 +1,7 @@
 """Federated domain-incremental learning: SPECIAL and its rivals, on one machine or in a real federation.
 
     import fedspecial
-    result = fedspecial.run("digits-shift", method="special", lam=0.1)
+    result = fedspecial.run("digits-shift", method="special", lam=0.25)
 
 Names are imported when they are first used, so ``fedspecial.theory`` needs no torch and ``--help`` is instant.
 """

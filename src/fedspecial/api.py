@@ -1,4 +1,4 @@
-"""The door for Python: ``fedspecial.run(benchmark="digits-shift", method="special", lam=0.1)``."""
+"""The door for Python: ``fedspecial.run(benchmark="digits-shift", method="special", lam=0.25)``."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def run(
     model:     a name, or any `torch.nn.Module` that maps a batch to class scores
     words:     the words of a config, such as ``rounds=10, seed=225``
 
-    >>> result = fedspecial.run("digits-shift", method="special", lam=0.1, seed=25)   # doctest: +SKIP
+    >>> result = fedspecial.run("digits-shift", method="special", lam=0.25, seed=25)   # doctest: +SKIP
     >>> result.acc, result.bwt                                                        # doctest: +SKIP
     """
     given: Words = read_words(Path(config)) if config is not None else {}

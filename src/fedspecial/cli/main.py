@@ -40,7 +40,7 @@ DataOption = Annotated[str | None, typer.Option("--data", help="Folder with real
 def run(words: WordsArgument = None, data: DataOption = None) -> None:
     """Run one federation. Without arguments: SPECIAL on the embedded benchmark.
 
-    Example:  fedspecial run digits-shift method=special lam=0.1 seed=25 out=runs/a
+    Example:  fedspecial run digits-shift method=special lam=0.25 seed=25 out=runs/a
     """
     with one_line_errors():
         given = _given(words or [], data)
