@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,16 @@ def fork(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fork]:
     process = Fork(tmp_path_factory.mktemp("fork"))
     yield process
     process.close()
+
+
+@pytest.fixture(scope="module")
+def rendered() -> Iterator[None]:
+    """The embedded benchmark is rendered once for a whole module."""
+    from fedspecial.data import digits_shift
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(digits_shift, "load", cache(digits_shift.load))
+        yield
 
 
 @pytest.fixture(scope="session")

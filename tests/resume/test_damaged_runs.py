@@ -15,6 +15,8 @@ import fedspecial
 from fedspecial.errors import InputError
 from processes import Fork
 
+pytestmark = pytest.mark.usefixtures("rendered")
+
 
 @pytest.fixture(scope="module")
 def stopped(fork: Fork, tiny: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:

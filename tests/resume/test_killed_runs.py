@@ -16,18 +16,13 @@ KILLED = -9
 # A round of the small run is 2 clients × 3 steps; each round ends with a checkpoint.
 POINTS = [
     ("first words", 2),
-    ("training", 2),
     ("training", 11),
     ("training", 29),
-    ("before fsync of a blob", 1),
     ("before fsync of a blob", 6),
-    ("before fsync of checkpoint.json", 1),
     ("before fsync of checkpoint.json", 4),
     ("after rename of checkpoint.json", 5),
-    ("between rename and event", 1),
     ("between rename and event", 4),
     ("before a round's event", 5),
-    ("between last round and row", 1),
     ("between last round and row", 2),
     ("before run_finished", 1),
     ("plots", 1),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,7 +12,10 @@ from rich.console import Console
 
 from fedspecial.errors import InputError
 
-out = Console(highlight=False, soft_wrap=True)
+# In a file or a pipe a table is not squeezed into the 80 columns of a terminal that isn't there.
+_WIDTH = None if sys.stdout.isatty() or "COLUMNS" in os.environ else 120
+
+out = Console(highlight=False, soft_wrap=True, width=_WIDTH)
 err = Console(stderr=True, highlight=False, soft_wrap=True)
 
 
