@@ -16,26 +16,31 @@ import torch
 
 def stream_seed(seed: int, purpose: str, *keys: int | str) -> int:
     """A 128-bit number that names the stream."""
-    name = "/".join(map(str, (seed, purpose, *keys)))
-    return int.from_bytes(hashlib.sha256(name.encode()).digest()[:16], "little")
+    return int.from_bytes(_name(seed, purpose, *keys), "little")
 
 
 def stream(seed: int, purpose: str, *keys: int | str) -> np.random.Generator:
     """The generator of one purpose: ``stream(25, "batches", task, round, client)``."""
-    return np.random.Generator(np.random.PCG64(stream_seed(seed, purpose, *keys)))
+    # PCG64(stream_seed(...)), but numpy need not cut an int into words first.
+    return np.random.Generator(np.random.PCG64(np.frombuffer(_name(seed, purpose, *keys), dtype="<u4")))
 
 
 @contextmanager
 def torch_stream(seed: int, purpose: str, *keys: int | str) -> Iterator[None]:
     """Torch's own generator (dropout, users' modules) follows a named stream inside, and is put back after."""
-    before = torch.random.get_rng_state()
-    torch.default_generator.manual_seed(stream_seed(seed, purpose, *keys) % 2**63)
+    generator = torch.default_generator
+    before = generator.get_state()
+    generator.manual_seed(stream_seed(seed, purpose, *keys) % 2**63)
     try:
         yield
     finally:
-        torch.random.set_rng_state(before)
+        generator.set_state(before)
 
 
 def choose(seed: int, task: int, round: int, clients: int, count: int) -> list[int]:
     """N of M clients, uniformly without replacement, in ascending order."""
     return sorted(int(c) for c in stream(seed, "participation", task, round).choice(clients, count, replace=False))
+
+
+def _name(*keys: int | str) -> bytes:
+    return hashlib.sha256("/".join(map(str, keys)).encode()).digest()[:16]

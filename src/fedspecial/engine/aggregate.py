@@ -28,9 +28,11 @@ class RunningMean:
             if name not in self._sums:
                 self._sums[name] = torch.zeros(delta.shape, dtype=torch.float64, device=delta.device)
             total = self._sums[name]
+            if len(delta) <= _BLOCK:
+                total.add_(delta, alpha=weight)
+                continue
             for at in range(0, len(delta), _BLOCK):
-                part = delta[at : at + _BLOCK].double()
-                total[at : at + _BLOCK].add_(part, alpha=weight)
+                total[at : at + _BLOCK].add_(delta[at : at + _BLOCK], alpha=weight)
         self.weight += weight
 
     def result(self, divisor: float | None = None) -> Tensors:

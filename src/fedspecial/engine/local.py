@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedspecial.core.messages import Update
+from fedspecial.core.messages import Numbers, Update
 from fedspecial.data.benchmark import Benchmark, Samples
 from fedspecial.methods.base import Local, Method, Pull
 
@@ -26,6 +26,7 @@ class LocalPlan:
     optimizer: Literal["sgd", "adamw"] = "sgd"
     momentum: float = 0.0
     weight_decay: float = 0.0
+    watch_gradients: bool = False
 
     @property
     def adaptive(self) -> bool:
@@ -50,21 +51,24 @@ def train(
     method.begin_round(local)
     pull = method.pull(local)
     step = _optimizer(plan, model.trainable, model.weights)
-    total_loss, steps, seen = torch.zeros(()), 0, 0
+    total_loss, steps, largest = 0.0, 0, 0.0
     smallest = 2 if model.has_batch_norm else 1
     for batch, ends_epoch in _batches(rows, plan, order, smallest):
-        x, y = benchmark.inputs(samples.x[batch]), samples.y[batch]
+        x, y = benchmark.inputs(samples.x.index_select(0, batch)), samples.y.index_select(0, batch)
         loss = method.loss(local, x, y)
         gradients = torch.autograd.grad(loss, model.trainable, allow_unused=True, materialize_grads=True)
         step(gradients, local.lr, pull)
+        if plan.watch_gradients:
+            largest = max(largest, torch.stack(torch._foreach_norm(gradients)).norm().item())
         method.after_step(local)
         if ends_epoch:
             method.after_epoch(local)
-        total_loss += loss.detach()
-        steps, seen = steps + 1, seen + len(y)
+        total_loss += loss.item()
+        steps += 1
     method.end_round(local)
-    mean_loss = float(total_loss) / steps if steps else 0.0
-    return Update(local.client, {}, steps, len(rows), mean_loss)
+    mean_loss = total_loss / steps if steps else 0.0
+    numbers: Numbers = {"max_grad": largest} if plan.watch_gradients else {}
+    return Update(local.client, {}, steps, len(rows), mean_loss, numbers)
 
 
 def _batches(
@@ -74,15 +78,17 @@ def _batches(
 
     A last batch of one row is left out where the model has BatchNorm, which cannot normalise a single sample.
     """
-    starts = [at for at in range(0, len(rows), plan.batch_size) if min(plan.batch_size, len(rows) - at) >= smallest]
-    if not starts:
+    size = plan.batch_size
+    per_epoch = sum(min(size, len(rows) - at) >= smallest for at in range(0, len(rows), size))
+    if not per_epoch:
         return
-    left = plan.steps if plan.steps is not None else math.ceil(len(starts) * (plan.epochs or 0) - 1e-9)
+    left = plan.steps if plan.steps is not None else math.ceil(per_epoch * (plan.epochs or 0) - 1e-9)
     while left > 0:
+        count = min(left, per_epoch)
         shuffled = torch.from_numpy(rows[order.permutation(len(rows))])
-        for at in starts[:left]:
-            yield shuffled[at : at + plan.batch_size], at == starts[-1]
-        left -= len(starts)
+        for number, batch in enumerate(torch.split(shuffled[: count * size], size), start=1):
+            yield batch, number == per_epoch
+        left -= count
 
 
 Step = Callable[[Sequence[Tensor], float, Pull | None], None]
@@ -93,25 +99,26 @@ def _optimizer(plan: LocalPlan, parameters: list[torch.nn.Parameter], weights: T
     if plan.optimizer == "adamw":
         return _adamw(plan, parameters, weights)
     momentum: list[Tensor] = []
+    # The same memory without a graph behind it, so that a step need not enter and leave `no_grad`.
+    values = [parameter.detach() for parameter in parameters]
 
-    @torch.no_grad()
     def sgd(gradients: Sequence[Tensor], lr: float, pull: Pull | None) -> None:
         if pull is not None and not plan.momentum:
             # θ − γ(g + w(θ − c)) on the whole model at once: one pass over memory instead of one per tensor.
             weights.lerp_(pull.center, lr * pull.weight)
         elif pull is not None:
-            _add_pull(gradients, parameters, pull, weights)
+            _add_pull(gradients, values, pull, weights)
         if plan.weight_decay:
-            for gradient, parameter in zip(gradients, parameters, strict=True):
-                gradient.add_(parameter, alpha=plan.weight_decay)
+            for gradient, value in zip(gradients, values, strict=True):
+                gradient.add_(value, alpha=plan.weight_decay)
         if plan.momentum:
             if not momentum:
                 momentum.extend(torch.zeros_like(gradient) for gradient in gradients)
             for velocity, gradient in zip(momentum, gradients, strict=True):
                 velocity.mul_(plan.momentum).add_(gradient)
             gradients = momentum
-        for parameter, gradient in zip(parameters, gradients, strict=True):
-            parameter.add_(gradient, alpha=-lr)
+        for value, gradient in zip(values, gradients, strict=True):
+            value.add_(gradient, alpha=-lr)
 
     return sgd
 

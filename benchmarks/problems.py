@@ -1,0 +1,74 @@
+"""The problems that are timed: made-up data of the right shape, and a run on it that is ready for its first round."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from fedspecial.config import first_words, resolve
+from fedspecial.data.benchmark import Benchmark, Domain, Samples
+from fedspecial.engine.checkpoint import Position
+from fedspecial.engine.federation import Federation
+from fedspecial.engine.loop import Run, play_round
+from fedspecial.session import prepare
+
+CLASSES = tuple("0123456789")
+
+
+@dataclass(frozen=True)
+class EqualShares:
+    """A lazy partition: client m holds `share` rows, made when it is asked for; past the end they start again."""
+
+    share: int
+    total: int
+
+    def rows(self, client: int) -> np.ndarray:
+        return (np.arange(self.share) + client * self.share) % self.total
+
+
+def features(rows: int, num_features: int = 784, tasks: int = 1) -> Benchmark:
+    """Float features that need no preparation, so that nothing but training is timed."""
+    return _benchmark("features", "table", tasks, lambda g: torch.randn(rows, num_features, generator=g))
+
+
+def images(rows: int, size: int = 32, tasks: int = 1) -> Benchmark:
+    """uint8 images, normalised batch by batch."""
+    shape = (rows, 3, size, size)
+    return _benchmark("images", "image", tasks, lambda g: torch.randint(0, 256, shape, dtype=torch.uint8, generator=g))
+
+
+def _benchmark(name: str, kind: Any, tasks: int, draw: Any) -> Benchmark:
+    domains = []
+    for task in range(tasks):
+        generator = torch.Generator().manual_seed(task)
+        x = draw(generator)
+        samples = Samples(x, torch.randint(0, len(CLASSES), (len(x),), generator=generator))
+        domains.append(Domain(f"domain {task + 1}", samples, samples.take(slice(0, 100))))
+    return Benchmark(name, tuple(domains), CLASSES, kind)
+
+
+def ready_run(folder: Path, benchmark: Benchmark, share: int | None = None, **words: Any) -> Run:
+    """A real run, its folder and event log included, evaluation off.
+
+    share: rows of every client, dealt out lazily; without it the run's own partition is used
+    """
+    settled = first_words({"benchmark": f"object:{benchmark.name}", "eval_every": 0, **words})
+    folder.mkdir(parents=True)
+    run = prepare(folder, resolve(settled), benchmark, None, None)
+    if share is None:
+        return run
+    total = len(benchmark.domains[0].train)
+    lazy = Federation(benchmark, run.config.clients, lambda task, domain: EqualShares(share, total))
+    run.federation = run.engine.federation = lazy
+    return run
+
+
+def play(run: Run, task: int, round: int) -> None:
+    """What the loop does in one round: the round itself, and a checkpoint where one is due."""
+    play_round(run, task, round)
+    if run.keeper.due():
+        run.checkpoint(Position(task, round + 1))

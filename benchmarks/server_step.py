@@ -1,0 +1,57 @@
+"""SPECIAL's server step: at most 1 % of a ResNet-18 round, and within 2 times a plain copy of its three vectors.
+
+The step reads θ, the mean delta and the anchor, and writes θ. The copy reads three vectors of that length and writes
+three. The round it is a share of is 4 clients × 20 bare steps, estimated from steps taken in between.
+"""
+
+from __future__ import annotations
+
+import torch
+from problems import images
+from resnet_round import CHOSEN, BareSteps
+from timing import Spread, arguments, pin, ratio, show, take_turns, verdict
+
+from fedspecial.core.messages import ServerState
+from fedspecial.core.vector import layout_of
+from fedspecial.methods.base import RoundInfo
+from fedspecial.methods.special import Special
+
+STEPS = 20
+
+
+def main() -> None:
+    args = arguments(__doc__)
+    pin(args.threads)
+    width, turns = (16, 4) if args.quick else (64, 15)
+    turns = args.turns or turns
+    bare = BareSteps(images(1280), 1, width)
+    size = layout_of(bare.model).size
+    server = ServerState(torch.randn(size), {"anchor": torch.randn(size)})
+    mean = {"theta": 1e-3 * torch.randn(size)}
+    sources = [server.theta.clone(), mean["theta"].clone(), server.tensors["anchor"].clone()]
+    targets = [torch.empty(size) for _ in sources]
+    method, info = Special(lam=0.1), RoundInfo(2, 0, 0.5, 0.001, float(STEPS))
+
+    def copy() -> None:
+        for target, source in zip(targets, sources, strict=True):
+            target.copy_(source)
+
+    works = {"step": lambda: method.server_step(server, mean, info), "copy": copy, "four bare steps": bare.round}
+    times = take_turns(works, turns, warm_up=2)
+    show(
+        f"milliseconds, {size:,} values a vector",
+        [(name, Spread.of([1000 * t for t in times[name].wall])) for name in times],
+    )
+    per_round = [t * STEPS for t in times["four bare steps"].wall]  # one step for each of CHOSEN clients was timed
+    share = Spread.of([100 * mine / whole for mine, whole in zip(times["step"].wall, per_round, strict=True)])
+    copies = ratio(times["step"].wall, times["copy"].wall)
+    show(
+        "server step",
+        [(f"per cent of a round of {CHOSEN} × {STEPS} steps", share), (": copy of three vectors", copies)],
+    )
+    verdict("per cent of a round", share, 1.0)
+    verdict("times a copy", copies, 2.0)
+
+
+if __name__ == "__main__":
+    main()
