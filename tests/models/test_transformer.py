@@ -30,7 +30,7 @@ WORDS = ["the", "was", "a", *GOOD, *BAD, *(word for things in THINGS.values() fo
 STEPS = {"model": "transformer", "width": None, "optimizer": "adamw", "client_lr": 0.003, "local_epochs": 1}
 
 
-def make_encoder(folder: Path, kind: str = "distilbert", padding: int = 0, **changes: int) -> str:
+def make_encoder(folder: Path, kind: str = "distilbert", padding: int = 0) -> str:
     """A folder as `save_pretrained` leaves it: random weights of a tiny encoder, and a tokenizer of whole words."""
     transformers = pytest.importorskip("transformers")
     tokenizers = pytest.importorskip("tokenizers")
@@ -44,7 +44,7 @@ def make_encoder(folder: Path, kind: str = "distilbert", padding: int = 0, **cha
     transformers.PreTrainedTokenizerFast(
         tokenizer_object=backend, pad_token="[PAD]", unk_token="[UNK]", cls_token="[CLS]", sep_token="[SEP]"
     ).save_pretrained(folder)
-    size = {"vocab_size": len(vocab), "max_position_embeddings": 16, "pad_token_id": padding, **changes}
+    size = {"vocab_size": len(vocab), "max_position_embeddings": 16, "pad_token_id": padding}
     if kind == "bert":
         small = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
         config = transformers.BertConfig(**small, **size)
@@ -163,10 +163,6 @@ def test_the_head_grows(tiny: str) -> None:
     assert model(x).shape == (1, 5)
 
 
-class Stop(Exception):  # noqa: N818
-    pass
-
-
 def test_texts_are_cut_by_the_encoders_tokenizer_and_a_stopped_run_goes_on(tiny: str, tmp_path: Path) -> None:
     words = {"encoder": tiny, "data": str(reviews(tmp_path / "mine")), "length": 8, "optimizer": "adamw", "lam": 0.1}
     words |= {
@@ -181,9 +177,9 @@ def test_texts_are_cut_by_the_encoders_tokenizer_and_a_stopped_run_goes_on(tiny:
 
     def stop(event: Event) -> None:
         if isinstance(event, RoundFinished) and (event.task, event.round) == (2, 0):
-            raise Stop
+            raise KeyboardInterrupt
 
-    with pytest.raises(Stop):
+    with pytest.raises(KeyboardInterrupt):
         fedspecial.run("folders", method="special", out=tmp_path / "cut", listeners=[stop], **words)
     assert fedspecial.resume(tmp_path / "cut").matrix == whole.matrix
     made = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "cut")]
