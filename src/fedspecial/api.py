@@ -52,7 +52,11 @@ def start(words: Words, objects: Objects | None = None, listeners: Sequence[List
     """Begin a run from its words."""
     settled = first_words(words)
     folder = rundir.create(settled)
-    return _execute(folder, settled, objects or Objects(), listeners)
+    try:
+        return _execute(folder, settled, objects or Objects(), listeners)
+    except InputError:
+        rundir.drop_if_untouched(folder)
+        raise
 
 
 def resume(
@@ -126,16 +130,13 @@ def as_benchmark(source: Benchmark | Sequence[Domain]) -> Benchmark:
         return source
     if not source:
         raise InputError("benchmark: it has no domains")
-    count = 1 + max(int(domain.train.y.max()) for domain in source)
+    count = 1 + max(int(domain.train.y.max()) if len(domain.train) else 0 for domain in source)
     return Benchmark("own data", tuple(source), tuple(map(str, range(count))))
 
 
 def _execute(folder: Path, settled: Words, objects: Objects, listeners: Sequence[Listener]) -> Result:
-    try:
+    with rundir.claimed(folder):
         resolved = resolve(settled, objects.method)
         from fedspecial.session import execute
 
         return execute(folder, resolved, objects.benchmark, objects.model, tuple(listeners))
-    except InputError:
-        rundir.drop_if_untouched(folder)
-        raise

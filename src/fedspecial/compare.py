@@ -97,8 +97,7 @@ def _work(job: Job) -> None:
 
     if not job.folder.exists():
         rundir.create(job.words)
-    with rundir.claimed(job.folder):
-        resume(job.folder)
+    resume(job.folder)
 
 
 def _check_found(job: Job) -> None:

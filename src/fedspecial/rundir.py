@@ -76,6 +76,11 @@ def words(folder: Path) -> Words:
     return found
 
 
+def about(folder: Path) -> dict[str, Any]:
+    """Versions and the hash of the data, as written when the run began."""
+    return dict(read_words(folder / "config.yaml").get("about") or {})
+
+
 @contextmanager
 def claimed(folder: Path) -> Iterator[None]:
     """Work on a run, alone: the claim ends with the process, however it ends."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from worlds import images
 
 from fedspecial import InputError
 from fedspecial.data.benchmark import Benchmark, Domain
+from worlds import images
 
 
 def test_the_held_out_part_comes_from_the_training_samples_alone() -> None:
@@ -32,5 +32,5 @@ def test_it_is_the_same_for_the_same_seed() -> None:
 def test_rows_of_real_sites_are_not_held_out() -> None:
     domain = images().domains[0]
     sites = Domain(domain.name, domain.train, domain.test, sites=(np.arange(64),))
-    with pytest.raises(InputError, match="holdout=0.5"):
+    with pytest.raises(InputError, match=r"holdout=0\.5"):
         Benchmark("sites", (sites,), ("left", "right")).held_out(0.5, 25)

@@ -114,7 +114,7 @@ def evaluate(
             from fedspecial.session import load_benchmark
 
             benchmark = load_benchmark(Config(**{k: v for k, v in settled.items() if k in Config.model_fields}))
-        from fedspecial.session import evaluate as test
+        from fedspecial.evaluation import evaluate as test
 
         for name, accuracy in test(folder, benchmark).items():
             out.print(f"{name}: {100 * accuracy:.2f} %", markup=False)
@@ -177,7 +177,7 @@ def _follow(folder: Path) -> None:
 
     watch = Watch(out, folder)
     try:
-        with rundir.claimed(folder), watch.showing():
+        with watch.showing():
             result: Result = go_on(folder, listeners=[watch])
     except KeyboardInterrupt:
         err.print(f"\nstopped; go on with: fedspecial resume {folder}", markup=False)

@@ -15,6 +15,7 @@ from typing import Any
 
 from torch import Tensor
 
+from fedspecial.core.events import prefix_sha256
 from fedspecial.core.messages import Numbers, ServerState, Tensors, pack, unpack
 from fedspecial.engine.blobs import Blobs, write_whole
 from fedspecial.errors import InputError
@@ -33,7 +34,8 @@ class Position:
 @dataclass(frozen=True)
 class Checkpoint:
     position: Position
-    events_offset: int
+    events_length: int
+    events_sha256: str
     layout: str
     vector: str
     tensors: dict[str, str]
@@ -75,7 +77,7 @@ class Keeper:
         self,
         position: Position,
         *,
-        events_offset: int,
+        events: tuple[int, str],
         layout: str,
         vector: Tensor,
         server: ServerState,
@@ -85,7 +87,7 @@ class Keeper:
         began = time.perf_counter()
         checkpoint = Checkpoint(
             position,
-            events_offset,
+            *events,
             layout,
             self.put("", vector),
             {name: self.put(name, tensor) for name, tensor in server.tensors.items()},
@@ -125,8 +127,10 @@ def load(folder: Path) -> Checkpoint | None:
     for name in found.blobs():
         blobs.get(name)
     events = folder.parent / "events.jsonl"
-    if found.events_offset > (events.stat().st_size if events.exists() else 0):
+    if found.events_length > (events.stat().st_size if events.exists() else 0):
         raise InputError(f"checkpoint: {events} is shorter than it was when {path.name} was written")
+    if prefix_sha256(events, found.events_length).hexdigest() != found.events_sha256:
+        raise InputError(f"checkpoint: {events} was changed after {path.name} was written")
     return found
 
 

@@ -6,6 +6,8 @@ the round began with.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from fedspecial.core.messages import ClientState, pack, unpack
 from fedspecial.engine.blobs import Blobs
 
@@ -13,9 +15,9 @@ from fedspecial.engine.blobs import Blobs
 class ClientStates:
     """client → content of its state; `index` is all a checkpoint has to remember."""
 
-    def __init__(self, blobs: Blobs, index: dict[int, str] | None = None) -> None:
+    def __init__(self, blobs: Blobs, index: Mapping[str, str]) -> None:
         self._blobs = blobs
-        self.index = dict(index or {})
+        self.index = {int(client): blob for client, blob in index.items()}
 
     def load(self, client: int) -> ClientState:
         if client not in self.index:

@@ -64,10 +64,7 @@ def _find_own(name: str) -> type[Method]:
 
     source, _, class_name = name.rpartition(":")
     try:
-        if source.endswith(".py"):
-            module = _module_of(Path(source))
-        else:
-            module = importlib.import_module(source)
+        module = _module_of(Path(source)) if source.endswith(".py") else importlib.import_module(source)
     except (ImportError, OSError) as error:
         raise InputError(f"method='{name}': cannot be imported ({error})") from error
     found = getattr(module, class_name, None)

@@ -1,0 +1,102 @@
+"""What cannot work is refused before anything is learned, in one line, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import fedspecial
+from fedspecial import Benchmark, Domain, InputError
+from fedspecial.config import parse_pairs
+from fedspecial.core.events import RoundFinished
+from fedspecial.evaluation import evaluate
+from worlds import QUICK, images, learn, rotated_blobs
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ({"device": "cuda:7"}, "device=cuda:7: torch cannot use it"),
+        ({"device": "toaster"}, "device=toaster: torch cannot use it"),
+        ({"clients": 40, "clients_per_round": 1}, "min_per_client=4: no Dirichlet split of 96 rows over clients=40"),
+        ({"model": "cnn"}, "model=cnn: needs images"),
+        ({"model": "cn"}, r"model=cn: not a known model \(did you mean 'cnn'\?\)"),
+        ({"weights": "nowhere.safetensors"}, "weights=nowhere.safetensors: cannot be read"),
+        ({"partition": "sites"}, "partition=sites"),
+    ],
+)
+def test_a_run_that_cannot_begin_leaves_no_directory(words: dict[str, Any], message: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=message) as refused:
+        learn(tmp_path / "run", "special", **words)
+    assert "\n" not in str(refused.value)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_later_tasks_partition_is_tried_before_the_first_task_is_learned(tmp_path: Path) -> None:
+    first, second = rotated_blobs(2).domains
+    small = Domain(second.name, second.train.take(slice(0, 6)), second.test)
+    world = Benchmark("shrinks", (first, small), tuple("abc"), kind="table")
+    with pytest.raises(InputError, match="no Dirichlet split of 6 rows"):
+        learn(tmp_path / "run", "fedavg", world)
+    assert not (tmp_path / "run").exists()
+
+
+def test_an_empty_domain_is_named(tmp_path: Path) -> None:
+    domain = rotated_blobs(1).domains[0]
+    empty = Domain("nothing", domain.train.take(slice(0, 0)), domain.test)
+    with pytest.raises(InputError, match="domain 'nothing' train: it is empty"):
+        fedspecial.run([empty], out=tmp_path / "run", **QUICK)
+
+
+def test_a_value_that_is_no_yaml_is_refused() -> None:
+    with pytest.raises(InputError, match=r"domains=\[a: the value cannot be read"):
+        parse_pairs(["domains=[a"])
+
+
+def test_a_presets_width_goes_with_the_presets_model() -> None:
+    from fedspecial.config import first_words, resolve
+
+    assert resolve(first_words({"benchmark": "digits-shift"})).config.width == 16
+    assert resolve(first_words({"benchmark": "digits-shift", "model": "logistic"})).config.width is None
+    assert resolve(first_words({"benchmark": "digits-shift", "model": "mlp", "width": 5})).config.width == 5
+
+
+def stopped_run(folder: Path) -> Path:
+    def stop(event: Any) -> None:
+        if isinstance(event, RoundFinished) and event.task == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        learn(folder, "special", listeners=[stop])
+    return folder
+
+
+def test_a_run_does_not_go_on_with_other_data(tmp_path: Path) -> None:
+    folder = stopped_run(tmp_path / "run")
+    domains = rotated_blobs().domains
+    other = Domain("d1", domains[0].test, domains[0].train)
+    with pytest.raises(InputError, match="the data is not that with which the run began"):
+        fedspecial.resume(folder, benchmark=Benchmark("blobs", (other, *domains[1:]), tuple("abc"), kind="table"))
+    assert fedspecial.resume(folder, benchmark=rotated_blobs()).acc > 0
+
+
+def test_a_run_does_not_go_on_from_events_that_were_edited(tmp_path: Path) -> None:
+    folder = stopped_run(tmp_path / "run")
+    lines = (folder / "events.jsonl").read_text().splitlines(keepends=True)
+    event = json.loads(lines[2])
+    edited = json.dumps({**event, "task": 9}) + "\n"
+    (folder / "events.jsonl").write_text("".join([*lines[:2], edited.rjust(len(lines[2])), *lines[3:]]))
+    before = (folder / "events.jsonl").read_bytes()
+    with pytest.raises(InputError, match=r"events\.jsonl was changed"):
+        fedspecial.resume(folder, benchmark=rotated_blobs())
+    assert (folder / "events.jsonl").read_bytes() == before
+
+
+@pytest.mark.parametrize("policy", ["average", "mean-only", "local"])
+def test_a_finished_model_tests_as_its_last_row_says(policy: str, tmp_path: Path) -> None:
+    result = learn(tmp_path / "run", "special", images(), model="cnn", width=4, batch_norm=policy)
+    tested = evaluate(tmp_path / "run", images())
+    assert list(tested.values()) == pytest.approx(result.matrix[-1])
