@@ -7,6 +7,7 @@ write down what was asked of it before anything slow begins.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, fields
@@ -32,7 +33,7 @@ def _split(value: object) -> object:
 
 def _server_lr(value: object) -> object:
     try:
-        if value == "1/i" or float(value) >= 0:  # type: ignore[arg-type]
+        if value == "1/i" or 0 <= float(value) < math.inf:  # type: ignore[arg-type]
             return value
     except (TypeError, ValueError):
         pass
@@ -48,7 +49,7 @@ Count = Annotated[int, Field(ge=1)]
 class Config(BaseModel):
     """Everything about a run but the method's own hyper-parameters."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, coerce_numbers_to_str=True)
 
     benchmark: str = "digits-shift"
     data: str | None = None
@@ -91,6 +92,7 @@ class Config(BaseModel):
     threads: Count = 1
     eval_every: Annotated[int, Field(ge=0)] = 1
     eval_cap: Count | None = None
+    estimate: bool = False
     checkpoint_seconds: Rate = 10.0
     out: str | None = None
 
@@ -152,6 +154,8 @@ def first_words(given: Mapping[str, Any]) -> Words:
         base |= {"model": "transformer", "width": words.get("width")}
     elif words.get("model", "transformer") != "transformer" and "encoder" not in words:
         base["encoder"] = None
+    if words.get("model", preset.get("model")) != preset.get("model") and "width" not in words:
+        base.pop("width", None)
     config = _common({k: v for k, v in base.items() if k in Config.model_fields})
     from fedspecial import methods
 
@@ -213,7 +217,10 @@ def parse_pairs(pairs: list[str]) -> Words:
             raise InputError(f"{key}: it is given twice ({words[key]!r} and {value!r})")
         if value == "":
             raise InputError(f"{key}=: there is no value (write {key}=null for none)")
-        words[key] = yaml.safe_load(value)
+        try:
+            words[key] = yaml.safe_load(value)
+        except yaml.YAMLError:
+            raise InputError(f"{key}={value}: the value cannot be read") from None
     return words
 
 

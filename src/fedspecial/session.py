@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
-import platform
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 
-import numpy as np
 import safetensors.torch
 import torch
 from torch import nn
 
-import fedspecial
 from fedspecial import models, rundir
 from fedspecial.config import Config, Resolved, data_folder
 from fedspecial.core.events import DataNotice, Event, EventLog, RunResumed, RunStarted, read_events
 from fedspecial.core.messages import ServerState
 from fedspecial.core.streams import stream, stream_seed
-from fedspecial.core.vector import FlatModel, raw_bytes
-from fedspecial.data.benchmark import Benchmark, Domain, Samples
+from fedspecial.core.vector import FlatModel
+from fedspecial.data.benchmark import Benchmark, Domain
 from fedspecial.data.impute import impute
 from fedspecial.data.partition import Partition, deal
 from fedspecial.engine import checkpoint as checkpoints
@@ -36,8 +32,10 @@ from fedspecial.engine.loop import Run, learn
 from fedspecial.engine.payloads import Payloads
 from fedspecial.engine.states import ClientStates
 from fedspecial.errors import InputError
+from fedspecial.provenance import data_sha256, versions
 from fedspecial.report.card import model_card
-from fedspecial.report.plots import draw_curves, draw_matrix
+from fedspecial.report.certificate import issue
+from fedspecial.report.plots import draw_curves, draw_drift, draw_matrix
 from fedspecial.report.result import Result, result_of
 
 Listener = Callable[[Event], None]
@@ -56,10 +54,13 @@ def execute(
         benchmark = benchmark.check() if benchmark else load_benchmark(resolved.config, notices.append)
         resolved = settle_sites(resolved, benchmark)
         saved = checkpoints.load(folder / "checkpoint")
+        data = data_sha256(benchmark)
+        if saved is not None and rundir.about(folder).get("data_sha256", data) != data:
+            raise InputError(f"{folder}: the data is not that with which the run began (its hash differs)")
         run = prepare(folder, resolved, benchmark, module, saved, listeners)
         with contextlib.closing(run.log):
             if saved is None:
-                rundir.write_words(folder, resolved.words(), {**versions(), "data_sha256": data_sha256(benchmark)})
+                rundir.write_words(folder, resolved.words(), {**versions(), "data_sha256": data})
                 run.emit(_started(run))
                 for text in notices:
                     run.emit(DataNotice(text))
@@ -82,9 +83,11 @@ def prepare(
     config, method = resolved.config, resolved.method
     position = saved.position if saved else Position()
     federation = make_federation(config, benchmark)
+    for task in range(federation.num_tasks, 0, -1):
+        federation.rows(task, 0)  # a partition that cannot be made is refused before anything is learned
     # Between tasks the head still has the previous task's outputs; it grows when the task begins.
     outputs = federation.num_classes(position.task if position.round else max(1, position.task - 1))
-    model = FlatModel(make_module(config, benchmark, outputs, module).to(config.device))
+    model = FlatModel(make_module(config, benchmark, outputs, module).to(device_of(config)))
     keeper = Keeper(folder / "checkpoint", config.checkpoint_seconds)
     vector = model.vector.clone()
     learned = model.layout.size if config.batch_norm == "average" else model.layout.num_weights
@@ -94,7 +97,7 @@ def prepare(
             raise InputError(f"checkpoint: {folder} was made with another model (names or shapes differ)")
         vector.copy_(keeper.tensor(saved.vector))
         server.tensors, server.numbers = keeper.tensors(saved), dict(saved.numbers)
-    states = ClientStates(keeper.blobs, {int(k): v for k, v in saved.clients.items()} if saved else None)
+    states = ClientStates(keeper.blobs, saved.clients if saved else {})
     plan = LocalPlan(
         None if config.local_steps else config.local_epochs,
         config.local_steps,
@@ -102,6 +105,7 @@ def prepare(
         config.optimizer,
         config.momentum,
         config.weight_decay,
+        watch_gradients=config.estimate,
     )
     engine = InProcess(
         federation,
@@ -113,8 +117,8 @@ def prepare(
         Payloads(saved.payloads if saved else None),
         keep_batch_norm=config.batch_norm == "local",
     )
-    log = EventLog(folder / "events.jsonl", cut=saved.events_offset if saved else 0)
-    return Run(config, method, federation, model, engine, log, keeper, vector, server, position, listeners)
+    log = EventLog(folder / "events.jsonl", cut=saved.events_length if saved else 0)
+    return Run(config, method, federation, model, engine, log, keeper, vector, server, position, listeners, issue)
 
 
 def load_benchmark(config: Config, notice: Callable[[str], None] = lambda text: None) -> Benchmark:
@@ -171,6 +175,15 @@ def make_federation(config: Config, benchmark: Benchmark) -> Federation:
     return Federation(benchmark, config.clients, deal_out)
 
 
+def device_of(config: Config) -> torch.device:
+    try:
+        device = torch.device(config.device)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError):
+        raise InputError(f"device={config.device}: torch cannot use it on this machine") from None
+    return device
+
+
 def make_module(config: Config, benchmark: Benchmark, outputs: int, module: nn.Module | None) -> nn.Module:
     if module is None:
         shape, seed = benchmark.input_shape, stream_seed(config.seed, "init") % 2**63
@@ -215,56 +228,9 @@ def write_result(folder: Path, run: Run) -> Result:
     write_whole(folder / "README.md", card.encode())
     draw_matrix(result, folder / "matrix.png")
     draw_curves(events, folder / "curves.png")
+    draw_drift(events, folder / "drift.png")
     write_whole(folder / "result.json", (json.dumps(result.to_json(), indent=1) + "\n").encode())
     return result
-
-
-def evaluate(folder: Path, benchmark: Benchmark | None = None, module: nn.Module | None = None) -> dict[str, float]:
-    """The finished model of a run on a benchmark's domains, by default those it learned."""
-    from fedspecial.config import resolve
-    from fedspecial.engine.evaluate import accuracy
-
-    if not (folder / "model.safetensors").exists():
-        raise InputError(f"{folder}: the run is not finished (no model.safetensors); resume it first")
-    config = resolve(rundir.words(folder)).config
-    benchmark = load_benchmark(config) if benchmark is None else benchmark.check()
-    state = safetensors.torch.load_file(folder / "model.safetensors")
-    outputs = state["fc.weight"].shape[0] if "fc.weight" in state else len(benchmark.classes)
-    if len(benchmark.classes) > outputs:
-        raise InputError(f"benchmark '{benchmark.name}': {len(benchmark.classes)} classes, but the model has {outputs}")
-    with fixed_threads(config.threads):
-        module = make_module(config.model_copy(update={"weights": None}), benchmark, outputs, module)
-        try:
-            module.load_state_dict(state, strict=False)
-        except RuntimeError:
-            raise InputError(f"benchmark '{benchmark.name}': its inputs do not fit the model of {folder}") from None
-        model = FlatModel(module)
-        return {domain.name: accuracy(model, domain.test, benchmark) for domain in benchmark.domains}
-
-
-def versions() -> dict[str, str]:
-    return {
-        "fedspecial": fedspecial.__version__,
-        "python": platform.python_version(),
-        "torch": str(torch.__version__),
-        "numpy": np.__version__,
-        "machine": platform.machine(),
-    }
-
-
-def data_sha256(benchmark: Benchmark) -> str:
-    """Hash of every sample and label, in order: two runs with the same one saw the same data."""
-    sha = hashlib.sha256()
-    for domain in benchmark.domains:
-        sha.update(domain.name.encode())
-        for samples in (domain.train, domain.test):
-            _feed(sha, samples)
-    return sha.hexdigest()
-
-
-def _feed(sha: hashlib._Hash, samples: Samples) -> None:
-    for tensor in (samples.x, samples.y):
-        sha.update(raw_bytes(tensor))
 
 
 @contextlib.contextmanager

@@ -10,7 +10,16 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from fedspecial.core.events import DataNotice, Event, RoundFinished, RunResumed, RunStarted, TaskStarted, UpdateRefused
+from fedspecial.core.events import (
+    CertificateIssued,
+    DataNotice,
+    Event,
+    RoundFinished,
+    RunResumed,
+    RunStarted,
+    TaskStarted,
+    UpdateRefused,
+)
 
 
 def _bar(console: Console) -> Progress:
@@ -57,6 +66,8 @@ class Watch:
             self._say(f"task {event.task} round {event.round + 1}: client {event.client} left out: {event.reason}")
         elif isinstance(event, RoundFinished):
             self._round(event)
+        elif isinstance(event, CertificateIssued) and event.summary["status"] not in ("not anchored", "not measured"):
+            self._say(certificate_line(event))
 
     def _start(self, event: RunStarted) -> None:
         self._tasks, self._rounds, self._began = event.tasks, event.rounds, time.monotonic()
@@ -84,6 +95,18 @@ class Watch:
 
     def _say(self, line: str) -> None:
         self._console.print(line, markup=False)
+
+
+def certificate_line(event: CertificateIssued) -> str:
+    """What became of a task's certificate, in one line."""
+    summary = event.summary
+    for kind, cause in (("bug", "this is a bug in the run"), ("constant", "a constant is wrong")):
+        broken = [violation for violation in summary["violated"] if violation["kind"] == kind]
+        if broken:
+            more = f", and {len(broken) - 1} more" if len(broken) > 1 else ""
+            return f"task {event.task}: CERTIFICATE BROKEN, {cause}: {broken[0]['message']}{more}"
+    cap = summary["recursion_bound"]
+    return f"task {event.task}: {summary['drift']:.4g} from the anchor, at most {cap:.4g} (weights only)"
 
 
 class CountingBar:

@@ -121,11 +121,13 @@ def certify(
 ) -> None:
     """Read a run's events: its distance to the anchor, round by round, under the caps that must hold.
 
+    Constants are those given here, or else those the run estimated (estimate=true), or else none.
     Exits 1 if a cap that needs no assumption is broken: that is a bug in the run.
 
     Example:  fedspecial theory certify runs/a grad_bound=2 --plot drift.png
     """
     from fedspecial.theory.certificate import certify as read
+    from fedspecial.theory.estimated import certify_run
     from fedspecial.theory.figures import plot_drift
     from fedspecial.theory.settings import parse_overrides, settle
 
@@ -134,7 +136,10 @@ def certify(
         settings = settle(given)
         both = "grad_bound" not in settings.missing and "smoothness" not in settings.missing
         bound = None if "grad_bound" in settings.missing else settings.consts.grad_bound
-        tasks = read(_events(folder), grad_bound=bound, consts=settings.consts if both else None)
+        if given:
+            tasks = read(_events(folder), grad_bound=bound, consts=settings.consts if both else None)
+        else:
+            tasks = certify_run(list(_events(folder)))
         if not tasks:
             raise ValueError(f"{folder}: there are no finished rounds in events.jsonl")
     if as_json:
@@ -142,6 +147,8 @@ def certify(
     else:
         for task in tasks:
             _say(task.table())
+            for name, estimate in task.constants.items():
+                _say(f"  {name}: {estimate.value:.4g} ({estimate.kind}, {estimate.n} observations; {estimate.note})")
             for violation in task.violations:
                 _say(f"  {violation.message}")
     if plot is not None:

@@ -6,12 +6,13 @@ Fields that begin with ``seconds`` are wall-clock times; every other field is th
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 
 class Event(Protocol):
@@ -73,7 +74,9 @@ class UpdateRefused:
 class RoundFinished:
     """One round. `accuracy` maps domain names to accuracies where the round was evaluated.
 
-    delta_norm, max_client_delta and drift (the distance to the anchor) count weights only, not BatchNorm statistics.
+    delta_norm, max_client_delta, drift (the distance to the anchor) and theta_norm count weights only, not BatchNorm
+    statistics. plain_sgd: every step was the rate times a gradient and clients weigh the same, so that caps with a
+    gradient bound apply. max_grad: the largest gradient of the local steps, where constants are estimated.
     """
 
     event: ClassVar[str] = "round"
@@ -99,8 +102,49 @@ class RoundFinished:
     client_memory_paper_bytes: int
     accuracy: dict[str, float] = field(default_factory=dict)
     facts: dict[str, float] = field(default_factory=dict)
+    theta_norm: float | None = None
+    max_grad: float | None = None
+    plain_sgd: bool = True
     seconds: float = 0.0
     seconds_server: float = 0.0
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A constant of the problem, what kind of number it is, from how many observations, and what to know about it.
+
+    kind: "exact"; "upper" or "lower", a bound on the constant from that side; "plugin", a value from either side
+    """
+
+    value: float
+    kind: Literal["exact", "upper", "lower", "plugin"]
+    n: int
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class ConstantsEstimated:
+    """Constants by name, at the model that went out in this round; at the task's end where `round` is None."""
+
+    event: ClassVar[str] = "estimates"
+    task: int
+    round: int | None
+    estimates: dict[str, Estimate]
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class CertificateIssued:
+    """A task's distance to its anchor under the caps on it, derived from the events of its rounds.
+
+    Weights only: BatchNorm statistics are not counted. Without a server-side anchor nothing is claimed and `rounds` is
+    empty.
+    """
+
+    event: ClassVar[str] = "certificate"
+    task: int
+    summary: dict[str, Any]
+    rounds: list[dict[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -122,24 +166,33 @@ class RunFinished:
 
 
 class EventLog:
-    """Append-only JSON lines. `offset` is what a checkpoint remembers; `cut` goes back to it."""
+    """Append-only JSON lines. A checkpoint remembers length and hash; `cut` goes back to such a length."""
 
     def __init__(self, path: Path, *, cut: int = 0) -> None:
+        self.path = path
+        self._sha = prefix_sha256(path, cut)
         self._file = path.open("ab")
         self._file.truncate(cut)
 
     def write(self, event: Event) -> None:
-        line = json.dumps({"event": event.event, **dataclasses.asdict(event)}, allow_nan=False)
-        self._file.write(line.encode() + b"\n")
+        fields = {"event": event.event, **vars(event)}
+        line = json.dumps(fields, allow_nan=False, default=dataclasses.asdict).encode() + b"\n"
+        self._file.write(line)
         self._file.flush()
+        self._sha.update(line)
 
-    def sync(self) -> int:
-        """Make everything written so far durable; returns the offset."""
+    def sync(self) -> tuple[int, str]:
+        """Make everything written so far durable; returns its length and hash."""
         os.fsync(self._file.fileno())
-        return self._file.tell()
+        return self._file.tell(), self._sha.hexdigest()
 
     def close(self) -> None:
         self._file.close()
+
+
+def prefix_sha256(path: Path, length: int) -> hashlib._Hash:
+    """Hash of a file's first bytes, ready to go on."""
+    return hashlib.sha256(path.read_bytes()[:length] if length else b"")
 
 
 def read_events(path: Path) -> list[dict[str, Any]]:

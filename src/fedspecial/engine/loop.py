@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -18,10 +19,12 @@ from fedspecial.core.events import (
     TaskFinished,
     TaskStarted,
     UpdateRefused,
+    read_events,
 )
 from fedspecial.core.messages import Broadcast, Numbers, ServerState
 from fedspecial.core.streams import choose
 from fedspecial.core.vector import FlatModel
+from fedspecial.engine import estimate
 from fedspecial.engine.aggregate import RunningMean, norm, refusal
 from fedspecial.engine.checkpoint import Keeper, Position
 from fedspecial.engine.evaluate import fixed_subset, mean_accuracy
@@ -34,7 +37,10 @@ from fedspecial.methods.base import Method, RoundInfo
 @dataclass
 class Run:
     """A run under way. `vector` is the whole global model; `server.theta` is the part of it that is averaged and
-    anchored (a view), the rest are BatchNorm statistics under another policy."""
+    anchored (a view), the rest are BatchNorm statistics under another policy.
+
+    certify: (events so far, task) → the certificate of a task that has ended
+    """
 
     config: Config
     method: Method
@@ -47,6 +53,7 @@ class Run:
     server: ServerState
     position: Position = field(default_factory=Position)
     listeners: tuple[Callable[[Event], None], ...] = ()
+    certify: Callable[[list[dict[str, Any]], int], Event] | None = None
 
     def emit(self, event: Event) -> None:
         self.log.write(event)
@@ -63,7 +70,7 @@ class Run:
     def checkpoint(self, position: Position) -> None:
         self.keeper.save(
             position,
-            events_offset=self.log.sync(),
+            events=self.log.sync(),
             layout=self.model.layout.fingerprint,
             vector=self.vector,
             server=self.server,
@@ -97,14 +104,18 @@ def _begin_task(run: Run, task: int) -> None:
 
 def play_round(run: Run, task: int, round: int) -> None:
     """One round: choose, train, average, step, record."""
-    began = time.perf_counter()
     config = run.config
     client_lr, server_lr = config.client_lr_of(task, round), config.server_lr_of(task)
     clients = choose(config.seed, task, round, run.federation.clients, config.clients_per_round)  # line 5
+    if config.estimate:
+        run.emit(estimate.at_broadcast(run, task, round, clients))
+    began = time.perf_counter()
 
     tally, mean = Tally(run.model.layout.num_weights), RunningMean()
     for reply in run.engine.train(clients, lambda m: _broadcast(run, m, task, round), client_lr):  # lines 6 to 15
-        problem = tally.count(reply, {name: len(v) for name, v in _broadcast(run, reply.client, task, round).vectors.items()})
+        problem = tally.count(
+            reply, {name: len(v) for name, v in _broadcast(run, reply.client, task, round).vectors.items()}
+        )
         if problem is not None:
             run.emit(UpdateRefused(task, round, reply.client, problem))
         elif reply.update is not None:
@@ -128,11 +139,12 @@ def play_round(run: Run, task: int, round: int) -> None:
             clients_per_round=config.clients_per_round,
             server_lr=server_lr,
             client_lr=client_lr,
-            drift=_drift(run),
+            **_distances(run),
             lam=facts.pop("lam", None),
             mu=facts.pop("mu", None),
             accuracy=_curve_points(run, task, round),
             facts=facts,
+            plain_sgd=_plain_sgd(config),
             seconds=ended - began,
             seconds_server=ended - server_began,
             **tally.fields(),
@@ -163,6 +175,7 @@ class Tally:
     bytes_down: int = 0
     memory: int = 0
     paper_memory: int = 0
+    max_grad: float | None = None
 
     def count(self, reply: Reply, expected: dict[str, int]) -> str | None:
         """Adds a reply up; returns why it was refused, if it was."""
@@ -179,6 +192,8 @@ class Tally:
             self.samples += reply.update.samples
             self.loss += reply.update.loss
             self.largest = max(self.largest, norm(reply.update.deltas["theta"][: self.num_weights]))
+            if math.isfinite(seen := reply.update.numbers.get("max_grad", math.nan)):
+                self.max_grad = max(self.max_grad or 0.0, seen)
         return problem
 
     @property
@@ -194,6 +209,7 @@ class Tally:
             "loss": self.loss / self.accepted if self.accepted else None,
             "delta_norm": self.delta_norm,
             "max_client_delta": self.largest,
+            "max_grad": self.max_grad,
             "bytes_up": self.bytes_up,
             "bytes_down": self.bytes_down,
             "client_memory_bytes": self.memory,
@@ -206,12 +222,17 @@ def paper_memory(held: dict[str, int]) -> int:
     return sum(size for name, size in held.items() if name == "model" or name.startswith(("payload/", "state/")))
 
 
-def _drift(run: Run) -> float | None:
+def _distances(run: Run) -> dict[str, Any]:
+    """How far the weights are from the anchor, and from zero (which says what float32 can resolve)."""
     anchor = run.server.tensors.get("anchor")
     if anchor is None:
-        return None
-    weights = run.model.layout.num_weights
-    return norm(run.server.theta[:weights] - anchor[:weights])
+        return {"drift": None}
+    theta, anchor = (vector[: run.model.layout.num_weights] for vector in (run.server.theta, anchor))
+    return {"drift": norm(theta - anchor), "theta_norm": norm(theta)}
+
+
+def _plain_sgd(config: Config) -> bool:
+    return config.optimizer == "sgd" and not config.momentum and config.weighting != "samples"
 
 
 def measure(run: Run, task: int, *, cap: int | None = None, masked: bool = False) -> float:
@@ -240,6 +261,10 @@ def _curve_points(run: Run, task: int, round: int) -> dict[str, float]:
 
 def _finish_task(run: Run, task: int) -> None:
     run.method.end_task(run.server, task)  # line 21: θ_i = θ_i^T
+    if run.config.estimate:
+        run.emit(estimate.at_task_end(run, task))
+    if run.certify is not None:
+        run.emit(run.certify(read_events(run.log.path), task))
     began = time.perf_counter()
     tasks = range(1, run.federation.num_tasks + 1)
     row = [measure(run, column) for column in tasks]

@@ -25,8 +25,20 @@ ACC {percent(result.acc)} · BWT {percent(result.bwt)} · worst drop {percent(re
 - Weights: `model.safetensors`, SHA-256 of layout and float32 values `{result.model_sha256}`
 - Made by: `{command}`
 - Licence of the data: {licence}
-- Pictures: `matrix.png`, `curves.png`; everything that happened: `events.jsonl`
+{certificate_line(result)}- Pictures: `matrix.png`, `curves.png`; everything that happened: `events.jsonl`
 """
+
+
+def certificate_line(result: Result) -> str:
+    """How many anchored tasks kept under their caps, or nothing where there is no anchor."""
+    if result.certificates is None:
+        return ""
+    anchored = [task for task in result.certificates if task["anchored"]]
+    kept = sum(task["status"] == "holds" for task in anchored)
+    return (
+        f"- Certificate: distance to the anchor under its caps in {kept} of {len(anchored)} anchored tasks "
+        "(weights only): `drift.png`, `certificates` in `result.json`\n"
+    )
 
 
 def percent(value: float | None) -> str:

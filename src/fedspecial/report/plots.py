@@ -1,4 +1,4 @@
-"""Pictures of a run, drawn from its events: the accuracy matrix and the accuracy per round."""
+"""Pictures of a run, drawn from its events: the accuracy matrix, the accuracy and the drift per round."""
 
 from __future__ import annotations
 
@@ -6,11 +6,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.image import AxesImage
 
 from fedspecial.core.events import of_kind
 from fedspecial.report.result import Result
+from fedspecial.theory.estimated import certify_run
+from fedspecial.theory.figures import plot_drift
 
 
 def draw_matrix(result: Result, path: Path) -> None:
@@ -18,17 +22,23 @@ def draw_matrix(result: Result, path: Path) -> None:
     size = len(result.tasks)
     figure = Figure(figsize=(1.6 + 1.1 * size, 1.2 + 0.8 * size), layout="constrained")
     axes = figure.add_subplot()
-    image = axes.imshow(result.matrix, vmin=0, vmax=1, cmap="viridis", aspect="auto")
-    for i, row in enumerate(result.matrix):
+    image = show_matrix(axes, result.matrix, result.tasks)
+    axes.set_title(f"{result.method} on {result.benchmark}, seed {result.seed}: accuracy in per cent", fontsize=10)
+    figure.colorbar(image, ax=axes, shrink=0.9)
+    save(figure, path)
+
+
+def show_matrix(axes: Axes, matrix: Sequence[Sequence[float]], tasks: Sequence[str], *, rows: bool = True) -> AxesImage:
+    """One accuracy matrix; the diagonal, what was just learned, is bold."""
+    image = axes.imshow(matrix, vmin=0, vmax=1, cmap="viridis", aspect="auto")
+    for i, row in enumerate(matrix):
         for j, value in enumerate(row):
             colour = "white" if value < 0.6 else "black"
             weight = "bold" if i == j else "normal"
             axes.text(j, i, f"{100 * value:.1f}", ha="center", va="center", color=colour, weight=weight)
-    axes.set_xticks(range(size), result.tasks)
-    axes.set_yticks(range(size), [f"after {name}" for name in result.tasks])
-    axes.set_title(f"{result.method} on {result.benchmark}, seed {result.seed}: accuracy in per cent", fontsize=10)
-    figure.colorbar(image, ax=axes, shrink=0.9)
-    _save(figure, path)
+    axes.set_xticks(range(len(tasks)), tasks)
+    axes.set_yticks(range(len(tasks)), [f"after {name}" for name in tasks] if rows else [""] * len(tasks))
+    return image
 
 
 def draw_curves(events: Sequence[dict[str, Any]], path: Path) -> None:
@@ -53,10 +63,20 @@ def draw_curves(events: Sequence[dict[str, Any]], path: Path) -> None:
     axes.set_title(f"{started['method']} on {started['benchmark']}, seed {started['seed']}", fontsize=10)
     if any(r["accuracy"] for r in rounds):
         axes.legend(loc="lower right", fontsize=8, title="accuracy on")
-    _save(figure, path)
+    save(figure, path)
 
 
-def _save(figure: Figure, path: Path) -> None:
+def draw_drift(events: Sequence[dict[str, Any]], path: Path) -> None:
+    """The distance to the anchor under the caps on it, one panel per anchored task; nothing where there is none."""
+    anchored = [task for task in certify_run(events) if task.anchored and task.max_drift is not None]
+    if anchored:
+        part = path.with_name(f".{path.name}")
+        plot_drift(anchored, part)
+        part.replace(path)
+
+
+def save(figure: Figure, path: Path) -> None:
+    """As PNG, whole or not at all."""
     FigureCanvasAgg(figure)
     part = path.with_name(path.name + ".part")
     figure.savefig(part, format="png", dpi=130)

@@ -40,6 +40,8 @@ class Result:
     matrix_masked: list[list[float]] | None = None
     acc_masked: float | None = None
     bwt_masked: float | None = None
+    certificates: list[dict[str, Any]] | None = None
+    """Of each task, its drift under the caps on it; None where no task had an anchor at the server."""
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -55,6 +57,7 @@ def result_of(events: Sequence[dict[str, Any]]) -> Result:
     if finished[0]["accuracy_masked"] is not None:
         masked = metrics.check([row["accuracy_masked"] for row in finished])
     anchored = [r for r in rounds if r["lam"] is not None]
+    issued = [event["summary"] for event in of_kind(events, "certificate")]
     return Result(
         method=started["method"],
         benchmark=started["benchmark"],
@@ -80,6 +83,7 @@ def result_of(events: Sequence[dict[str, Any]]) -> Result:
         matrix_masked=None if masked is None else [list(row) for row in masked],
         acc_masked=None if masked is None else metrics.average_accuracy(masked),
         bwt_masked=None if masked is None else metrics.backward_transfer(masked),
+        certificates=issued if any(summary["anchored"] for summary in issued) else None,
     )
 
 

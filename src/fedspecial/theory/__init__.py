@@ -6,6 +6,7 @@ the others come out as floats; `check` says whether a statement's conditions are
 printed statements.
 """
 
+from fedspecial.core.events import Estimate
 from fedspecial.theory.arrays import flat_norm
 from fedspecial.theory.bounds import *  # noqa: F403
 from fedspecial.theory.bounds import __all__ as _bounds
@@ -13,7 +14,7 @@ from fedspecial.theory.certificate import DriftMonitor, TaskCertificate, certify
 from fedspecial.theory.chain import RoundCertificate, Violation
 from fedspecial.theory.conditions import STATEMENTS, Condition, ConditionReport, check
 from fedspecial.theory.constants import Constants, RoundConfig, local_steps
-from fedspecial.theory.estimators import Estimate
+from fedspecial.theory.estimated import certify_run
 from fedspecial.theory.rules import (
     CurvatureLedger,
     aggregate_async,
@@ -41,6 +42,7 @@ __all__ = [
     "aggregate_async",
     "budget_lam",
     "certify",
+    "certify_run",
     "check",
     "flat_norm",
     "lam_for_bkt",

@@ -10,9 +10,10 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from fedspecial.core.events import Estimate
 from fedspecial.theory import _validate as check
 from fedspecial.theory.arrays import flat, flat_norm
 from fedspecial.theory.chain import Assumed, Chain, Observed, RoundCertificate, Violation
@@ -23,12 +24,13 @@ SCOPE = "weights only; BatchNorm running statistics are excluded"
 
 @dataclass(frozen=True)
 class TaskCertificate:
-    """The rounds of one task and what they add up to."""
+    """The rounds of one task and what they add up to; ``constants`` are those the run itself estimated."""
 
     task: int
     anchored: bool
     rounds: tuple[RoundCertificate, ...]
     scope: str = SCOPE
+    constants: Mapping[str, Estimate] = field(default_factory=dict)
 
     @property
     def violations(self) -> tuple[Violation, ...]:
@@ -64,6 +66,7 @@ class TaskCertificate:
     def summary(self) -> dict[str, Any]:
         """Plain JSON without the rounds."""
         last = self.rounds[-1]
+        pulled = next((entry for entry in reversed(self.rounds) if entry.lam is not None), last)
         caps = (entry.forgetting_cap for entry in self.rounds if entry.forgetting_cap is not None)
         return {
             "task": self.task,
@@ -76,10 +79,11 @@ class TaskCertificate:
             "delta_cap": check.plain(last.delta_cap),
             "uniform_bound": check.plain(last.uniform_bound),
             "max_ratio": check.plain(self.max_ratio),
-            "lam": last.lam,
-            "mu": check.plain(last.mu),
+            "lam": pulled.lam,
+            "mu": check.plain(pulled.mu),
             "forgetting_cap": max(caps, default=None),
             "violated": [violation.to_dict() for violation in self.violations],
+            "constants": {name: asdict(estimate) for name, estimate in self.constants.items()},
             "scope": self.scope,
         }
 
@@ -169,8 +173,9 @@ def certify(
 
     ``drift`` and ``delta_norm`` must count weights only. A null ``lam`` is a task without a server-side
     anchor: its recursion is the sum of the deltas, and nothing is claimed. ``mean_steps`` stands for E,
-    which is right for the mean delta when clients weigh the same. Optional fields ``max_grad`` (largest
-    gradient norm) and ``theta_norm`` (allows for float32 rounding) are used where present.
+    which is right for the mean delta when clients weigh the same; where ``plain_sgd`` is false (momentum,
+    Adam, weights by samples) the links with B are left out. Optional fields ``max_grad`` (largest gradient
+    norm) and ``theta_norm`` (allows for float32 rounding) are used where present.
     """
     assumed = _assumed(grad_bound, delta_clip, consts, rtol)
     chains: dict[int, Chain] = {}
@@ -196,7 +201,7 @@ def _observed(event: Mapping[str, Any]) -> Observed:
     held = bool(event.get("held")) or event.get("num_accepted") == 0
     if delta is None and not held:
         raise ValueError(f"delta_norm must be in every round event, got {delta!r} in {_place(event)}")
-    known = client_lr is not None and steps is not None
+    known = client_lr is not None and steps is not None and event.get("plain_sgd", True)
     return Observed(
         drift=_number(event, "drift"),
         delta_norm=0.0 if delta is None else float(delta),

@@ -12,26 +12,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
+from fedspecial.core.events import Estimate
 from fedspecial.theory import _validate as check
 from fedspecial.theory.arrays import Vector, flat, flat_norm
 
-Kind = Literal["exact", "upper", "lower", "plugin"]
 _OLD_DATA = "needs old data or gradients stored at the end of each task"
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """A constant, what kind of number it is, from how many observations, and what to know about it."""
-
-    value: float
-    kind: Kind
-    n: int
-    note: str = ""
 
 
 def grad_bound_running(norms: Iterable[float]) -> Estimate:

@@ -1,0 +1,131 @@
+"""Every run of SPECIAL carries a certificate: in its events, its result, its picture and on the console."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedspecial.cli.progress import certificate_line
+from fedspecial.core.events import CertificateIssued, of_kind, read_events
+from fedspecial.report.certificate import issue
+from fedspecial.theory import certify
+from worlds import images, learn
+
+Events = list[dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def honest(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("honest") / "run"
+    learn(folder, "special", lam=0.3)
+    return folder
+
+
+@pytest.fixture
+def events(honest: Path) -> Events:
+    return read_events(honest / "events.jsonl")
+
+
+def test_an_honest_run_holds(events: Events) -> None:
+    issued = of_kind(events, "certificate")
+    assert [certificate["task"] for certificate in issued] == [1, 2, 3]
+    assert [certificate["summary"]["status"] for certificate in issued] == ["not anchored", "holds", "holds"]
+    for certificate in issued[1:]:
+        assert len(certificate["rounds"]) == 3
+        for entry in certificate["rounds"]:
+            slack = 1 + 1e-5  # float32
+            assert 0 < entry["drift"] <= slack * entry["recursion_bound"] <= slack**2 * entry["delta_cap"]
+            assert entry["mu"] > 0
+        assert "weights only" in certificate["summary"]["scope"]
+
+
+def test_a_certificate_stands_before_the_row_of_its_task(events: Events) -> None:
+    kinds = [event["event"] for event in events]
+    assert kinds.index("certificate") + 1 == kinds.index("task_finished")
+
+
+def test_the_events_of_the_rounds_are_its_only_source(events: Events) -> None:
+    """Issued again from the file it gives the same, and the command's reader agrees with it."""
+    for issued in of_kind(events, "certificate"):
+        again = issue(events, issued["task"])
+        assert (again.summary, again.rounds) == (issued["summary"], issued["rounds"])
+    assert [task.max_drift for task in certify(events)][1:] == [
+        issued["summary"]["max_drift"] for issued in of_kind(events, "certificate")[1:]
+    ]
+
+
+def test_result_card_and_picture_carry_it(honest: Path, events: Events) -> None:
+    result = json.loads((honest / "result.json").read_text())
+    assert result["certificates"] == [issued["summary"] for issued in of_kind(events, "certificate")]
+    assert "in 2 of 2 anchored tasks (weights only)" in (honest / "README.md").read_text()
+    assert (honest / "drift.png").read_bytes().startswith(b"\x89PNG")
+    assert not list(honest.glob(".drift*"))
+
+
+@pytest.mark.parametrize("method", ["fedavg", "fedprox", "special-c"])
+def test_without_an_anchor_at_the_server_nothing_is_claimed(tmp_path: Path, method: str) -> None:
+    assert learn(tmp_path / "run", method).certificates is None
+    assert not (tmp_path / "run" / "drift.png").exists()
+    assert "ertificate" not in (tmp_path / "run" / "README.md").read_text()
+    for issued in of_kind(read_events(tmp_path / "run" / "events.jsonl"), "certificate"):
+        assert issued["summary"]["status"] == "not anchored"
+        assert issued["rounds"] == []
+
+
+def grown(name: str, factor: float) -> Callable[[dict[str, Any]], None]:
+    def change(event: dict[str, Any]) -> None:
+        event[name] *= factor
+
+    return change
+
+
+@pytest.mark.parametrize("change", [grown("drift", 5), grown("max_client_delta", 0.01)])
+def test_a_run_that_contradicts_itself_is_reported_as_a_bug(
+    events: Events, change: Callable[[dict[str, Any]], None]
+) -> None:
+    (last,) = (event for event in of_kind(events, "round") if (event["task"], event["round"]) == (2, 2))
+    change(last)
+    certificate = issue(events, 2)
+    assert certificate.summary["status"] == "bug in the run"
+    assert "this is a bug in the run" in certificate_line(certificate)
+
+
+def test_a_broken_link_with_an_estimated_constant_is_a_wrong_constant(events: Events) -> None:
+    for event in of_kind(events, "round"):
+        event["max_grad"] = 1e-6
+    certificate = issue(events, 3)
+    assert certificate.summary["status"] == "wrong constant"
+    assert "a constant is wrong" in certificate_line(certificate)
+
+
+def test_links_with_a_gradient_bound_are_left_out_where_steps_are_not_plain_gradients(events: Events) -> None:
+    for event in of_kind(events, "round"):
+        event |= {"max_grad": 1e-6, "plain_sgd": False}
+    assert issue(events, 3).summary["status"] == "holds"
+
+
+@pytest.mark.parametrize(
+    "words", [{"optimizer": "adamw", "client_lr": 0.01}, {"momentum": 0.9}, {"weighting": "samples"}, {"lam": 0.0}]
+)
+def test_certificates_hold_whatever_the_clients_do(tmp_path: Path, words: dict[str, Any]) -> None:
+    result = learn(tmp_path / "run", "special", **{"lam": 0.3, "estimate": True, **words})
+    assert [task["status"] for task in result.certificates or []] == ["not anchored", "holds", "holds"]
+
+
+@pytest.mark.parametrize("policy", ["average", "mean-only", "local"])
+def test_batch_norm_statistics_do_not_count(tmp_path: Path, policy: str) -> None:
+    words = {"model": "cnn", "width": 4, "batch_norm": policy, "client_lr": 0.01, "estimate": True}
+    result = learn(tmp_path / "run", "special", images(), lam=0.3, **words)
+    assert [task["status"] for task in result.certificates or []] == ["not anchored", "holds"]
+
+
+def test_the_console_says_it_in_one_line(events: Events) -> None:
+    issued = of_kind(events, "certificate")[1]
+    line = certificate_line(CertificateIssued(2, issued["summary"], issued["rounds"]))
+    assert line.startswith("task 2: ")
+    assert line.endswith("(weights only)")
+    assert "\n" not in line
