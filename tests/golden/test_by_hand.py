@@ -35,7 +35,7 @@ def follow(folder: Path, method: Method, **words: object) -> tuple[Run, list[flo
     weights: list[float] = []
     run = begin(
         folder, "fedavg", points([1.0, 3.0], [-1.0, -3.0]), module=Scalar(), clients=2, clients_per_round=2,
-        rounds=2, client_lr=0.5, client_lr_decay=1.0, eval_every=0, **{"local_epochs": 1, **words},
+        rounds=2, client_lr=0.5, client_lr_decay=1.0, eval_every=0, min_per_client=0, **{"local_epochs": 1, **words},
     )  # fmt: skip
     run.method = run.engine.method = method
     run.federation.rows = lambda task, client: np.array([client])  # type: ignore[method-assign]
@@ -110,7 +110,7 @@ def test_weighting(weighting: str, weight: float, tmp_path: Path) -> None:
     """Two of four clients answer, with one copy of x = 1 and three of x = 3: deltas ½ and 3/2."""
     run = begin(
         tmp_path / "run", "fedavg", points([1.0, 3.0, 3.0, 3.0]), module=Scalar(), clients=4, clients_per_round=4,
-        rounds=1, local_epochs=1, client_lr=0.5, eval_every=0, weighting=weighting,
+        rounds=1, local_epochs=1, client_lr=0.5, eval_every=0, min_per_client=0, weighting=weighting,
     )  # fmt: skip
     hands: list[list[int]] = [[0], [1, 2, 3], [], []]
     run.federation.rows = lambda task, client: np.array(hands[client], dtype=np.int64)  # type: ignore[method-assign]
@@ -124,7 +124,7 @@ def test_running_statistics_of_two_clients_are_averaged(tmp_path: Path) -> None:
     for policy, expected in (("average", 0.0), ("mean-only", 0.0), ("local", 0.0)):
         run = begin(
             tmp_path / policy, "fedavg", domain, module=module, clients=2, clients_per_round=2, rounds=1,
-            local_steps=1, local_epochs=None, batch_size=4, client_lr=0.0, eval_every=0, batch_norm=policy,
+            local_steps=1, local_epochs=None, batch_size=4, client_lr=0.0, eval_every=0, min_per_client=0, batch_norm=policy,
         )  # fmt: skip
         run.federation.rows = lambda task, client: np.arange(4) + 4 * client  # type: ignore[method-assign]
         play(run)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from worlds import learn
 
 from fedspecial.report.comparison import Spread, Summary, draw_matrices, markdown, mean_matrix
+from worlds import learn
 
 
 def test_a_spread_is_the_mean_and_the_sample_deviation() -> None:

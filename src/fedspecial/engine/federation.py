@@ -28,6 +28,7 @@ class Federation:
     clients: int
     deal: Callable[[int, Domain], Rows]
     _dealt: dict[int, Rows] = field(default_factory=dict)
+    _outputs: dict[int, int] = field(default_factory=dict)
 
     @property
     def num_tasks(self) -> int:
@@ -45,4 +46,6 @@ class Federation:
         """Outputs the model needs in this task: all classes at once, or those seen so far."""
         if self.benchmark.incremental == "domain":
             return len(self.benchmark.classes)
-        return 1 + max(int(domain.train.y.max()) for domain in self.benchmark.domains[:task])
+        if task not in self._outputs:
+            self._outputs[task] = 1 + max(int(domain.train.y.max()) for domain in self.benchmark.domains[:task])
+        return self._outputs[task]

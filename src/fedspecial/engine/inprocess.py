@@ -77,7 +77,7 @@ class InProcess:
             self.model,
             message,
             state,
-            stream(self.seed, "method", *where),
+            self.seed,
             client_lr,
             self.federation.num_classes(message.task),
         )

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from pydantic.dataclasses import dataclass as validated
 
 from fedspecial.core.messages import Broadcast, ClientState, Numbers, ServerState, Tensors
+from fedspecial.core.streams import stream
 
 if TYPE_CHECKING:
     import numpy as np
@@ -49,9 +51,14 @@ class Local:
     model: FlatModel
     broadcast: Broadcast
     state: ClientState
-    rng: np.random.Generator
+    seed: int
     lr: float
     num_classes: int
+
+    @cached_property
+    def rng(self) -> np.random.Generator:
+        """The method's own randomness in this turn; drawing from it disturbs nobody else's."""
+        return stream(self.seed, "method", self.broadcast.task, self.broadcast.round, self.client)
 
     @property
     def weights(self) -> Tensor:
