@@ -37,7 +37,7 @@ def without_certificate(play: Callable[[], object]) -> None:
 def main() -> None:
     args = arguments(__doc__)
     pin(args.threads)
-    steps, turns = (4, 2) if args.quick else (STEPS, 4)
+    steps, turns = (4, 2) if args.quick else (STEPS, 3)
     data = images(CLIENTS * 160, tasks=2)
     words: dict[str, Any] = {"model": "resnet18", "local_steps": steps, "batch_size": BATCH, "client_lr": 0.001}
     words |= {"clients": CLIENTS, "clients_per_round": CHOSEN, "partition": "iid", "threads": args.threads}

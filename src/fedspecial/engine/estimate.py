@@ -31,24 +31,26 @@ if TYPE_CHECKING:
     from fedspecial.engine.loop import Run
 
 # Chosen so that all estimates together cost a ResNet-18 run less than 15 % (benchmarks/certificate_overhead.py).
-CLIENTS_A_ROUND = 3
+CLIENTS_A_ROUND = 2
 CLIENTS_AT_THE_END = 8
-POWER_ITERATIONS = 5
+POWER_ITERATIONS = 4
 
 END_GRADIENT = "estimate/end_gradient"
 
 
 def at_broadcast(run: Run, task: int, round: int, clients: Sequence[int]) -> ConstantsEstimated:
-    """What two independent batches of up to three of the chosen clients say about the model that goes out."""
+    """What two independent batches of up to two of the chosen clients say about the model that goes out."""
     began = time.perf_counter()
     probe = Probe(run, task, round)
     spread, cosines = Spread(), Cosines(run.server.tensors.get(END_GRADIENT))
     found: dict[str, Estimate] = {}
+    one, two = probe.empty(), probe.empty()
     for number, client in enumerate(probe.some(clients, CLIENTS_A_ROUND)):
         first, second = probe.batches(client, 2)
-        one, two = probe.gradient(run.vector, first), probe.gradient(run.vector, second)
+        probe.gradient(run.vector, first, out=one)
         if number == 0:
-            found |= _secant(run, partial(probe.gradient, batch=first), one)
+            found |= _secant(run, partial(probe.gradient, batch=first, out=two), one)
+        probe.gradient(run.vector, second, out=two)
         spread.add(one, two)
         cosines.add(one.add_(two))
     found |= spread.estimates(run.federation.clients) | cosines.estimates()
@@ -59,10 +61,11 @@ def at_task_end(run: Run, task: int) -> ConstantsEstimated:
     """The gradient and the curvature that the task ends with; the gradient is kept for the next task."""
     began = time.perf_counter()
     probe = Probe(run, task, None)
-    total, count, first = torch.zeros(run.model.layout.num_weights, device=run.vector.device), 0, None
+    total, room, count, first = probe.empty(), probe.empty(), 0, None
     for client in probe.some(range(run.federation.clients), CLIENTS_AT_THE_END):
         (batch,) = probe.batches(client, 1)
-        total, count, first = total.add_(probe.gradient(run.vector, batch)), count + 1, batch if count == 0 else first
+        total.add_(probe.gradient(run.vector, batch, out=room))
+        first, count = batch if first is None else first, count + 1
     found: dict[str, Estimate] = {}
     if first is not None:
         total /= count
@@ -105,17 +108,21 @@ class Probe:
         rng = stream(self.run.config.seed, "estimate", *self._keys(client))
         return [torch.from_numpy(rows[rng.permutation(len(rows))[:size]]) for _ in range(count)]
 
-    def gradient(self, point: Tensor, batch: Tensor) -> Tensor:
+    def empty(self) -> Tensor:
+        """Room for a gradient; a large one is worth reusing, since fresh memory costs more than filling it."""
+        return torch.zeros(self.run.model.layout.num_weights, device=self.run.model.vector.device)
+
+    def gradient(self, point: Tensor, batch: Tensor, out: Tensor | None = None) -> Tensor:
         """∇ of the mean loss on these rows at a model (or at its weights); the same chance in every call."""
         model, benchmark = self.run.model, self.run.federation.benchmark
         samples = self.run.federation.domain(self.task).train
-        x, y = benchmark.inputs(samples.x.index_select(0, batch)), samples.y.index_select(0, batch)
+        x, y = benchmark.batch(samples, batch, model.vector.device)
         model.load(point)
         model.module.train()
         with torch_stream(self.run.config.seed, "estimate", "torch", *self._keys()):
             loss = cross_entropy(model.module(x), y)
             parts = torch.autograd.grad(loss, model.trainable, allow_unused=True, materialize_grads=True)
-        flat = torch.zeros(model.layout.num_weights, device=model.vector.device)
+        flat = self.empty() if out is None else out
         for slot, part in zip(self._slots, parts, strict=True):
             slot.view(flat).copy_(part)
         return flat
@@ -123,7 +130,7 @@ class Probe:
     def direction(self) -> Tensor:
         """A random direction in the trainable weights."""
         rng = stream(self.run.config.seed, "estimate", "direction", *self._keys())
-        flat = torch.zeros(self.run.model.layout.num_weights, device=self.run.model.vector.device)
+        flat = self.empty()
         for slot in self._slots:
             slot.view(flat).copy_(torch.from_numpy(rng.standard_normal(slot.shape, dtype="float32")))
         return flat
@@ -185,7 +192,7 @@ def _secant(run: Run, gradient: Callable[[Tensor], Tensor], here: Tensor) -> dic
     weights, anchor = run.model.layout.num_weights, run.server.tensors.get("anchor")
     if anchor is None or (path := norm(run.server.theta[:weights] - anchor[:weights])) == 0:
         return {}
-    change = norm(here - gradient(anchor[:weights]))
+    change = norm(gradient(anchor[:weights]).sub_(here))
     return {"smoothness": Estimate(change / path, "plugin", 1, "secant from the anchor to the model, on one batch")}
 
 
