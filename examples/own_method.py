@@ -1,6 +1,6 @@
 """A method of your own: one class in one file. Run it with
 
-    fedspecial run digits-shift method=examples/own_method.py:Fading fade=0.5
+fedspecial run digits-shift method=examples/own_method.py:Fading fade=0.5
 """
 
 from __future__ import annotations

@@ -124,7 +124,8 @@ def test_running_statistics_of_two_clients_are_averaged(tmp_path: Path) -> None:
     for policy, expected in (("average", 0.0), ("mean-only", 0.0), ("local", 0.0)):
         run = begin(
             tmp_path / policy, "fedavg", domain, module=module, clients=2, clients_per_round=2, rounds=1,
-            local_steps=1, local_epochs=None, batch_size=4, client_lr=0.0, eval_every=0, min_per_client=0, batch_norm=policy,
+            local_steps=1, local_epochs=None, batch_size=4, client_lr=0.0, eval_every=0, min_per_client=0,
+            batch_norm=policy,
         )  # fmt: skip
         run.federation.rows = lambda task, client: np.arange(4) + 4 * client  # type: ignore[method-assign]
         play(run)

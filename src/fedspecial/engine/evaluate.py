@@ -21,7 +21,7 @@ def accuracy(model: FlatModel, samples: Samples, benchmark: Benchmark, classes: 
     model.module.eval()
     right = 0
     for at in range(0, len(samples), _BATCH):
-        x, y = samples.x[at : at + _BATCH], samples.y[at : at + _BATCH]
+        x, y = (part[at : at + _BATCH].to(model.vector.device) for part in (samples.x, samples.y))
         logits = model.module(benchmark.inputs(x))
         if classes is not None:
             logits = _only(logits, classes)

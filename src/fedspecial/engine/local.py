@@ -54,7 +54,7 @@ def train(
     total_loss, steps, largest = 0.0, 0, 0.0
     smallest = 2 if model.has_batch_norm else 1
     for batch, ends_epoch in _batches(rows, plan, order, smallest):
-        x, y = benchmark.inputs(samples.x.index_select(0, batch)), samples.y.index_select(0, batch)
+        x, y = benchmark.batch(samples, batch, model.vector.device)
         loss = method.loss(local, x, y)
         gradients = torch.autograd.grad(loss, model.trainable, allow_unused=True, materialize_grads=True)
         step(gradients, local.lr, pull)

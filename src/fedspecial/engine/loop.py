@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -25,12 +24,13 @@ from fedspecial.core.messages import Broadcast, Numbers, ServerState
 from fedspecial.core.streams import choose
 from fedspecial.core.vector import FlatModel
 from fedspecial.engine import estimate
-from fedspecial.engine.aggregate import RunningMean, norm, refusal
+from fedspecial.engine.aggregate import RunningMean, norm
 from fedspecial.engine.checkpoint import Keeper, Position
 from fedspecial.engine.evaluate import fixed_subset, mean_accuracy
 from fedspecial.engine.federation import Federation
 from fedspecial.engine.grow import grow
-from fedspecial.engine.inprocess import InProcess, Reply
+from fedspecial.engine.inprocess import InProcess
+from fedspecial.engine.tally import Tally
 from fedspecial.methods.base import Method, RoundInfo
 
 
@@ -113,9 +113,7 @@ def play_round(run: Run, task: int, round: int) -> None:
 
     tally, mean = Tally(run.model.layout.num_weights), RunningMean()
     for reply in run.engine.train(clients, lambda m: _broadcast(run, m, task, round), client_lr):  # lines 6 to 15
-        problem = tally.count(
-            reply, {name: len(v) for name, v in _broadcast(run, reply.client, task, round).vectors.items()}
-        )
+        problem = tally.count(reply, _broadcast(run, reply.client, task, round))
         if problem is not None:
             run.emit(UpdateRefused(task, round, reply.client, problem))
         elif reply.update is not None:
@@ -158,68 +156,6 @@ def _broadcast(run: Run, client: int, task: int, round: int) -> Broadcast:
     if run.config.batch_norm == "mean-only" and len(run.rest):
         message.vectors["buffers"] = run.rest
     return message
-
-
-@dataclass
-class Tally:
-    """What the replies of one round add up to."""
-
-    num_weights: int
-    accepted: int = 0
-    steps: int = 0
-    samples: int = 0
-    loss: float = 0.0
-    delta_norm: float = 0.0
-    largest: float = 0.0
-    bytes_up: int = 0
-    bytes_down: int = 0
-    memory: int = 0
-    paper_memory: int = 0
-    max_grad: float | None = None
-
-    def count(self, reply: Reply, expected: dict[str, int]) -> str | None:
-        """Adds a reply up; returns why it was refused, if it was."""
-        self.bytes_up += reply.bytes_up
-        self.bytes_down += reply.bytes_down
-        self.memory = max(self.memory, sum(reply.held.values()))
-        self.paper_memory = max(self.paper_memory, paper_memory(reply.held))
-        if reply.update is None:
-            return reply.problem
-        problem = refusal(reply.update.deltas, expected)
-        if problem is None:
-            self.accepted += 1
-            self.steps += reply.update.steps
-            self.samples += reply.update.samples
-            self.loss += reply.update.loss
-            self.largest = max(self.largest, norm(reply.update.deltas["theta"][: self.num_weights]))
-            if math.isfinite(seen := reply.update.numbers.get("max_grad", math.nan)):
-                self.max_grad = max(self.max_grad or 0.0, seen)
-        return problem
-
-    @property
-    def mean_steps(self) -> float:
-        return self.steps / self.accepted if self.accepted else 0.0
-
-    def fields(self) -> dict[str, Any]:
-        return {
-            "num_accepted": self.accepted,
-            "held": self.accepted == 0,
-            "mean_steps": self.mean_steps,
-            "samples": self.samples,
-            "loss": self.loss / self.accepted if self.accepted else None,
-            "delta_norm": self.delta_norm,
-            "max_client_delta": self.largest,
-            "max_grad": self.max_grad,
-            "bytes_up": self.bytes_up,
-            "bytes_down": self.bytes_down,
-            "client_memory_bytes": self.memory,
-            "client_memory_paper_bytes": self.paper_memory,
-        }
-
-
-def paper_memory(held: dict[str, int]) -> int:
-    """The paper's counting rule: the working model and what is stored beside it; copies of the round left out."""
-    return sum(size for name, size in held.items() if name == "model" or name.startswith(("payload/", "state/")))
 
 
 def _distances(run: Run) -> dict[str, Any]:

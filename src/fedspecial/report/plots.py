@@ -30,7 +30,7 @@ def draw_matrix(result: Result, path: Path) -> None:
 
 def show_matrix(axes: Axes, matrix: Sequence[Sequence[float]], tasks: Sequence[str], *, rows: bool = True) -> AxesImage:
     """One accuracy matrix; the diagonal, what was just learned, is bold."""
-    image = axes.imshow(matrix, vmin=0, vmax=1, cmap="viridis", aspect="auto")
+    image = axes.imshow([[100 * v for v in row] for row in matrix], vmin=0, vmax=100, cmap="viridis", aspect="auto")
     for i, row in enumerate(matrix):
         for j, value in enumerate(row):
             colour = "white" if value < 0.6 else "black"
