@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 from pathlib import Path
 from typing import Any
+from unittest.mock import DEFAULT, patch
 
 import torch
 from torch import Tensor, nn
 
 import fedspecial
-from fedspecial import Benchmark, Domain, Result
+from fedspecial import Benchmark, Domain, Result, session
 from fedspecial.config import first_words, resolve
 from fedspecial.engine import loop
 from fedspecial.engine.loop import Run
@@ -62,10 +63,14 @@ def images(tasks: int = 2, rows: int = 64, size: int = 8) -> Benchmark:
     return Benchmark("images", tuple(domains), ("left", "right"))
 
 
-def learn(folder: Path, method: Any = "fedavg", benchmark: Benchmark | None = None, **words: Any) -> Result:
-    """A whole run in `folder`."""
+def learn(
+    folder: Path, method: Any = "fedavg", benchmark: Benchmark | None = None, *, pictures: bool = False, **words: Any
+) -> Result:
+    """A whole run in `folder`, by default without its pictures, which take longer than the learning."""
     words = {**QUICK, "model": "mlp", "width": 8, **words}
-    return fedspecial.run(benchmark or rotated_blobs(), method=method, out=folder, **words)
+    skipped = {} if pictures else dict.fromkeys(("draw_matrix", "draw_curves", "draw_drift"), DEFAULT)
+    with patch.multiple(session, **skipped) if skipped else contextlib.nullcontext():
+        return fedspecial.run(benchmark or rotated_blobs(), method=method, out=folder, **words)
 
 
 def begin(folder: Path, method: str = "fedavg", benchmark: Benchmark | None = None, **words: Any) -> Run:

@@ -21,7 +21,7 @@ Events = list[dict[str, Any]]
 @pytest.fixture(scope="module")
 def honest(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("honest") / "run"
-    learn(folder, "special", lam=0.3)
+    learn(folder, "special", lam=0.3, pictures=True)
     return folder
 
 
@@ -68,7 +68,7 @@ def test_result_card_and_picture_carry_it(honest: Path, events: Events) -> None:
 
 @pytest.mark.parametrize("method", ["fedavg", "fedprox", "special-c"])
 def test_without_an_anchor_at_the_server_nothing_is_claimed(tmp_path: Path, method: str) -> None:
-    assert learn(tmp_path / "run", method).certificates is None
+    assert learn(tmp_path / "run", method, pictures=True).certificates is None
     assert not (tmp_path / "run" / "drift.png").exists()
     assert "ertificate" not in (tmp_path / "run" / "README.md").read_text()
     for issued in of_kind(read_events(tmp_path / "run" / "events.jsonl"), "certificate"):
