@@ -20,11 +20,11 @@ err = Console(stderr=True, highlight=False, soft_wrap=True)
 
 
 @contextmanager
-def one_line_errors() -> Iterator[None]:
+def one_line_errors(kind: type[Exception] = InputError) -> Iterator[None]:
     """Bad input becomes one line on standard error and exit code 2."""
     try:
         yield
-    except InputError as error:
+    except kind as error:
         fail(str(error))
 
 

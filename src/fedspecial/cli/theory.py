@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedspecial.cli.console import fail, out
+from fedspecial.cli.console import one_line_errors, out
+from fedspecial.config import read_words
 
 if TYPE_CHECKING:
     from fedspecial.theory.conditions import Condition, ConditionReport
@@ -48,7 +49,7 @@ def check(
     from fedspecial.theory import conditions
     from fedspecial.theory.settings import parse_overrides, settle
 
-    with _one_line_errors():
+    with one_line_errors(ValueError):
         settings = settle(_read(config) | parse_overrides(pairs or []))
         reports = [
             conditions.check(settings.cfg, settings.consts, which, missing=settings.missing)
@@ -72,7 +73,7 @@ def bounds(pairs: Pairs = None, as_json: Json = False) -> None:
     from fedspecial.theory.overview import all_bounds
     from fedspecial.theory.settings import WORDS, parse_overrides, settle
 
-    with _one_line_errors():
+    with one_line_errors(ValueError):
         if not pairs:
             raise ValueError(f"key=value words are needed; the keys are {', '.join(WORDS)}")
         settings = settle(parse_overrides(pairs))
@@ -100,7 +101,7 @@ def study(
     from fedspecial.theory.figures import plot_study
     from fedspecial.theory.studies import SWEEPS, rate_study
 
-    with _one_line_errors():
+    with one_line_errors(ValueError):
         if name not in SWEEPS:
             raise ValueError(f"study {name}: expected one of {', '.join(SWEEPS)}{did_you_mean(name, SWEEPS)}")
         _writable(folder)
@@ -131,7 +132,7 @@ def certify(
     from fedspecial.theory.figures import plot_drift
     from fedspecial.theory.settings import parse_overrides, settle
 
-    with _one_line_errors():
+    with one_line_errors(ValueError):
         given = parse_overrides(pairs or [])
         settings = settle(given)
         both = "grad_bound" not in settings.missing and "smoothness" not in settings.missing
@@ -152,7 +153,7 @@ def certify(
             for violation in task.violations:
                 _say(f"  {violation.message}")
     if plot is not None:
-        with _one_line_errors():
+        with one_line_errors(ValueError):
             plot_drift(tasks, plot)
     if any(task.status == "bug in the run" for task in tasks):
         raise typer.Exit(1)
@@ -160,17 +161,7 @@ def certify(
 
 def _read(path: Path) -> dict[str, Any]:
     """A flat mapping from a YAML file; words one level down count where the top has none of that name."""
-    import yaml
-
-    file = path / "config.yaml" if path.is_dir() else path
-    try:
-        content = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ValueError(f"{file}: {error.strerror or error}") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ValueError(f"{file}: not a YAML file ({str(error).splitlines()[0]})") from None
-    if not isinstance(content, dict):
-        raise ValueError(f"{file}: expected key: value lines, got {type(content).__name__}")
+    content = read_words(path / "config.yaml" if path.is_dir() else path)
     nested: dict[str, Any] = {}
     for value in content.values():
         nested |= value if isinstance(value, dict) else {}
@@ -278,15 +269,6 @@ def _progress(title: str) -> Iterator[Callable[[int, int], None]]:
     with Progress(*columns, console=out, transient=True) as bar:
         line = bar.add_task(title, total=None)
         yield lambda done, total: bar.update(line, completed=done, total=total)
-
-
-@contextmanager
-def _one_line_errors() -> Iterator[None]:
-    """Whatever cannot be used becomes one line and exit code 2."""
-    try:
-        yield
-    except ValueError as error:
-        fail(str(error))
 
 
 def _say(line: str) -> None:
