@@ -16,15 +16,17 @@ from fedspecial.engine.blobs import Blobs
 from fedspecial.engine.evaluate import mean_accuracy
 from fedspecial.engine.states import ClientStates
 from fedspecial.errors import InputError
-from fedspecial.session import fixed_threads, load_benchmark, make_module
+from fedspecial.session import fixed_threads, load_benchmark, make_federation, make_module, settle_sites
 
 
 def evaluate(folder: Path, benchmark: Benchmark | None = None, module: nn.Module | None = None) -> dict[str, float]:
     """The finished model of a run on a benchmark's domains, by default those it learned."""
     if not (folder / "model.safetensors").exists():
         raise InputError(f"{folder}: the run is not finished (no model.safetensors); resume it first")
-    config = resolve(rundir.words(folder)).config
-    benchmark = load_benchmark(config) if benchmark is None else benchmark.check()
+    resolved = resolve(rundir.words(folder))
+    benchmark = load_benchmark(resolved.config) if benchmark is None else benchmark.check()
+    config = settle_sites(resolved, benchmark).config
+    benchmark = make_federation(config, benchmark).benchmark  # missing values are filled as in the run
     state = load_file(folder / "model.safetensors")
     outputs = state["fc.weight"].shape[0] if "fc.weight" in state else len(benchmark.classes)
     if len(benchmark.classes) > outputs:

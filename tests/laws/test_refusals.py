@@ -95,6 +95,17 @@ def test_a_run_does_not_go_on_from_events_that_were_edited(tmp_path: Path) -> No
     assert (folder / "events.jsonl").read_bytes() == before
 
 
+def test_a_finished_model_of_a_table_with_gaps_tests_as_its_last_row_says(tmp_path: Path) -> None:
+    domains = []
+    for domain in rotated_blobs(2).domains:
+        for samples in (domain.train, domain.test):
+            samples.x[::5, 2] = float("nan")
+        domains.append(domain)
+    world = Benchmark("gaps", tuple(domains), tuple("abc"), kind="table")
+    result = learn(tmp_path / "run", "special", world)
+    assert list(evaluate(tmp_path / "run", world).values()) == pytest.approx(result.matrix[-1])
+
+
 @pytest.mark.parametrize("policy", ["average", "mean-only", "local"])
 def test_a_finished_model_tests_as_its_last_row_says(policy: str, tmp_path: Path) -> None:
     result = learn(tmp_path / "run", "special", images(), model="cnn", width=4, batch_norm=policy)
