@@ -43,10 +43,11 @@ class BareSteps:
             for step in range(self.steps):
                 batch = rows[torch.arange(step * BATCH, (step + 1) * BATCH) % ROWS]
                 x, y = self.data.inputs(samples.x[batch]), samples.y[batch]
-                gradients = torch.autograd.grad(cross_entropy(self.model(x), y), self.parameters)
+                cross_entropy(self.model(x), y).backward()
                 with torch.no_grad():
-                    for parameter, gradient in zip(self.parameters, gradients, strict=True):
-                        parameter.add_(gradient, alpha=-LR)
+                    for parameter in self.parameters:
+                        parameter.add_(parameter.grad, alpha=-LR)
+                        parameter.grad = None
 
 
 def parts_of(run: Run, round: int) -> dict[str, tuple[int, Callable[[], object]]]:
@@ -85,9 +86,7 @@ def main() -> None:
         run = ready_run(Path(folder) / "run", data, ROWS, method="special", **words)
         run.method.begin_task(run.server, 2)
         rounds = itertools.count()
-        times = take_turns(
-            {"bare": bare.round, "engine": lambda: play(run, 2, next(rounds))}, turns, warm_up=args.quick
-        )
+        times = take_turns({"bare": bare.round, "engine": lambda: play(run, 2, next(rounds))}, turns, warm_up=1)
         spent, total = run.keeper.seconds_spent, sum(times["engine"].wall)
         parts = parts_of(run, next(rounds))
         alone = take_turns({name: work for name, (_, work) in parts.items()}, 3 if args.quick else 7)

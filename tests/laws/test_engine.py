@@ -47,8 +47,8 @@ def test_a_server_rate_of_zero_keeps_the_model(tmp_path: Path) -> None:
 def test_a_spoilt_update_is_refused_and_the_round_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     spoilt = {0: float("nan"), 1: float("inf")}
 
-    def spoil(self: inprocess.InProcess, client: int, message: Any, lr: float, delta: torch.Tensor) -> inprocess.Reply:
-        reply = turn(self, client, message, lr, delta)
+    def spoil(self: inprocess.InProcess, client: int, *rest: Any) -> inprocess.Reply:
+        reply = turn(self, client, *rest)
         assert reply.update is not None
         if client in spoilt:
             reply.update.deltas["theta"][3] = spoilt[client]

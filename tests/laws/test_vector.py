@@ -150,4 +150,4 @@ def test_the_mean_does_not_depend_on_the_order(values: list[float], random: obje
 def test_an_update_that_cannot_be_used_is_refused_with_its_reason(
     deltas: dict[str, torch.Tensor], reason: str | None
 ) -> None:
-    assert refusal(deltas, {"theta": 2}) == reason
+    assert refusal(deltas, {"theta": torch.zeros(2)}) == reason

@@ -28,13 +28,24 @@ def stream(seed: int, purpose: str, *keys: int | str) -> np.random.Generator:
 @contextmanager
 def torch_stream(seed: int, purpose: str, *keys: int | str) -> Iterator[None]:
     """Torch's own generator (dropout, users' modules) follows a named stream inside, and is put back after."""
-    generator = torch.default_generator
-    before = generator.get_state()
-    generator.manual_seed(stream_seed(seed, purpose, *keys) % 2**63)
+    with torch_state_kept():
+        follow(seed, purpose, *keys)
+        yield
+
+
+@contextmanager
+def torch_state_kept() -> Iterator[None]:
+    """Torch's own generator may be led along streams inside, and is put back after."""
+    before = torch.default_generator.get_state()
     try:
         yield
     finally:
-        generator.set_state(before)
+        torch.default_generator.set_state(before)
+
+
+def follow(seed: int, purpose: str, *keys: int | str) -> None:
+    """Lead torch's own generator along a named stream from here on."""
+    torch.default_generator.manual_seed(stream_seed(seed, purpose, *keys) % 2**63)
 
 
 def choose(seed: int, task: int, round: int, clients: int, count: int) -> list[int]:

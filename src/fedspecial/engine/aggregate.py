@@ -41,14 +41,14 @@ class RunningMean:
         return {name: total.div_(scale).float() for name, total in self._sums.items()}
 
 
-def refusal(deltas: Tensors, expected: dict[str, int]) -> str | None:
-    """Why an update cannot be used, or None."""
-    if set(deltas) != set(expected):
-        return f"it carries {sorted(deltas)}, expected {sorted(expected)}"
-    for name, length in expected.items():
+def refusal(deltas: Tensors, sent: Tensors) -> str | None:
+    """Why an update cannot be used as the change of the vectors that were sent, or None."""
+    if deltas.keys() != sent.keys():
+        return f"it carries {sorted(deltas)}, expected {sorted(sent)}"
+    for name, vector in sent.items():
         delta = deltas[name]
-        if delta.shape != (length,):
-            return f"'{name}' has {delta.numel()} values, expected {length}"
+        if delta.shape != vector.shape:
+            return f"'{name}' has {delta.numel()} values, expected {vector.numel()}"
         if not math.isfinite(norm(delta)):
             return f"'{name}' contains NaN or Inf"
     return None

@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from fedspecial.core.messages import Broadcast, ClientState, Update, broadcast_size, update_size
-from fedspecial.core.streams import stream, torch_stream
+from fedspecial.core.messages import Broadcast, ClientState, Tensors, Update, broadcast_size, update_size
+from fedspecial.core.streams import follow, stream, torch_state_kept
 from fedspecial.core.vector import FlatModel
 from fedspecial.engine.federation import Federation
 from fedspecial.engine.local import LocalPlan, train
@@ -23,6 +24,7 @@ from fedspecial.methods.base import Local, Method
 class Reply:
     """A client's answer: an update, or the reason why there is none; and what it cost.
 
+    sent: the vectors it was to change
     held: bytes of everything the client had in memory beside its data, by name
     """
 
@@ -31,6 +33,7 @@ class Reply:
     problem: str | None = None
     bytes_up: int = 0
     bytes_down: int = 0
+    sent: Tensors = field(default_factory=dict)
     held: dict[str, int] = field(default_factory=dict)
 
 
@@ -61,12 +64,17 @@ class InProcess:
     def train(self, clients: Sequence[int], broadcast: Callable[[int], Broadcast], client_lr: float) -> Iterator[Reply]:
         self.model.check_views()
         delta = torch.empty_like(self.model.vector)
-        for client in clients:
-            yield self._turn(client, broadcast(client), client_lr, delta)
+        head = broadcast(clients[0])
+        # All at once: a generator costs several times as much to make when its code has left the processor's cache.
+        orders = [stream(self.seed, "batches", head.task, head.round, client) for client in clients]
+        with torch_state_kept():
+            for client, order in zip(clients, orders, strict=True):
+                yield self._turn(client, broadcast(client), client_lr, delta, order)
 
-    def _turn(self, client: int, message: Broadcast, client_lr: float, delta: Tensor) -> Reply:
+    def _turn(
+        self, client: int, message: Broadcast, client_lr: float, delta: Tensor, order: np.random.Generator
+    ) -> Reply:
         rows = self.federation.rows(message.task, client)
-        where = (message.task, message.round, client)
         bytes_down = broadcast_size(message, held=self.payloads.deliver(client, message))
         if len(rows) == 0:
             return Reply(client, None, "it holds no samples of this task", 0, bytes_down)
@@ -81,23 +89,24 @@ class InProcess:
             client_lr,
             self.federation.num_classes(message.task),
         )
-        with torch_stream(self.seed, "torch", *where):
-            update = train(
-                self.method,
-                local,
-                self.federation.domain(message.task).train,
-                rows,
-                self.plan,
-                self.federation.benchmark,
-                stream(self.seed, "batches", *where),
-            )
+        follow(self.seed, "torch", message.task, message.round, client)
+        update = train(
+            self.method,
+            local,
+            self.federation.domain(message.task).train,
+            rows,
+            self.plan,
+            self.federation.benchmark,
+            order,
+        )
         if update.steps == 0:
             return Reply(client, None, f"its {len(rows)} samples make no batch", 0, bytes_down)
         update.deltas = self._deltas(message, delta)
         if self.keep_batch_norm:
             state.tensors["batch_norm"] = self.model.buffers.clone()
         self.states.save(client, state)
-        return Reply(client, update, None, update_size(update), bytes_down, self._held(message, update, state))
+        held = self._held(message, update, state)
+        return Reply(client, update, None, update_size(update), bytes_down, message.vectors, held)
 
     def _download(self, message: Broadcast, state: ClientState) -> None:
         self.model.load(message.theta)

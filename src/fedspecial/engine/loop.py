@@ -113,7 +113,7 @@ def play_round(run: Run, task: int, round: int) -> None:
 
     tally, mean = Tally(run.model.layout.num_weights), RunningMean()
     for reply in run.engine.train(clients, lambda m: _broadcast(run, m, task, round), client_lr):  # lines 6 to 15
-        problem = tally.count(reply, _broadcast(run, reply.client, task, round))
+        problem = tally.count(reply)
         if problem is not None:
             run.emit(UpdateRefused(task, round, reply.client, problem))
         elif reply.update is not None:

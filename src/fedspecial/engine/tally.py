@@ -6,7 +6,6 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from fedspecial.core.messages import Broadcast
 from fedspecial.engine.aggregate import norm, refusal
 from fedspecial.engine.inprocess import Reply
 
@@ -28,15 +27,15 @@ class Tally:
     paper_memory: int = 0
     max_grad: float | None = None
 
-    def count(self, reply: Reply, message: Broadcast) -> str | None:
-        """Add up the reply to a broadcast; returns why it was refused, if it was."""
+    def count(self, reply: Reply) -> str | None:
+        """Add a reply up; returns why it was refused, if it was."""
         self.bytes_up += reply.bytes_up
         self.bytes_down += reply.bytes_down
         self.memory = max(self.memory, sum(reply.held.values()))
         self.paper_memory = max(self.paper_memory, paper_memory(reply.held))
         if reply.update is None:
             return reply.problem
-        problem = refusal(reply.update.deltas, {name: len(vector) for name, vector in message.vectors.items()})
+        problem = refusal(reply.update.deltas, reply.sent)
         if problem is None:
             self.accepted += 1
             self.steps += reply.update.steps

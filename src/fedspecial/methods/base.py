@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from pydantic.dataclasses import dataclass as validated
+from torch.nn.functional import cross_entropy
 
 from fedspecial.core.messages import Broadcast, ClientState, Numbers, ServerState, Tensors
 from fedspecial.core.streams import stream
@@ -108,8 +109,6 @@ class Method:
 
     def loss(self, local: Local, x: Tensor, y: Tensor) -> Tensor:
         """The local objective on one batch."""
-        from torch.nn.functional import cross_entropy
-
         return cross_entropy(local.model.module(x), y)
 
     def pull(self, local: Local) -> Pull | None:
