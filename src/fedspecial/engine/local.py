@@ -57,9 +57,10 @@ def train(
         x, y = benchmark.batch(samples, batch, model.vector.device)
         loss = method.loss(local, x, y)
         gradients = _gradients(loss, model.trainable)
-        step(gradients, local.lr, pull)
         if plan.watch_gradients:
             largest = max(largest, torch.stack(torch._foreach_norm(gradients)).norm().item())
+        step(gradients, local.lr, pull)
+        del gradients  # or the next ones could not take their place in memory
         method.after_step(local)
         if ends_epoch:
             method.after_epoch(local)
