@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn, TimeRemainingColumn
 
 from fedspecial.core.events import (
     CertificateIssued,
@@ -22,16 +22,10 @@ from fedspecial.core.events import (
 )
 
 
-def _bar(console: Console) -> Progress:
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("{task.completed:.0f} of {task.total:.0f} rounds"),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
-        console=console,
-    )
+def _bar(console: Console, *more: ProgressColumn) -> Progress:
+    """Narrow enough that the time left can be read on a terminal of 80 columns."""
+    text = TextColumn("{task.description}")
+    return Progress(text, BarColumn(20), *more, TimeRemainingColumn(), TextColumn("left"), console=console)
 
 
 class Watch:
@@ -114,7 +108,8 @@ class CountingBar:
 
     def __init__(self, console: Console, title: str, count: Callable[[], tuple[int, int | None]]) -> None:
         self._console, self._title, self._count = console, title, count
-        self._bar = _bar(console) if console.is_terminal else None
+        rounds = TextColumn("{task.completed:.0f} of {task.total:.0f} rounds")
+        self._bar = _bar(console, rounds) if console.is_terminal else None
         self._said = 0
 
     @contextmanager
