@@ -51,12 +51,8 @@ def run(
 def start(words: Words, objects: Objects | None = None, listeners: Sequence[Listener] = ()) -> Result:
     """Begin a run from its words."""
     settled = first_words(words)
-    folder = rundir.create(settled)
-    try:
+    with rundir.created(settled) as folder:
         return _execute(folder, settled, objects or Objects(), listeners)
-    except InputError:
-        rundir.drop_if_untouched(folder)
-        raise
 
 
 def resume(

@@ -95,9 +95,11 @@ def _deaf() -> None:
 def _work(job: Job) -> None:
     from fedspecial.api import resume
 
-    if not job.folder.exists():
-        rundir.create(job.words)
-    resume(job.folder)
+    if job.folder.exists():
+        resume(job.folder)
+        return
+    with rundir.created(job.words) as folder:
+        resume(folder)
 
 
 def _check_found(job: Job) -> None:

@@ -116,11 +116,17 @@ def finished(folder: Path) -> Result | None:
         raise InputError(f"{path}: it was cut off or changed; remove it and resume the run to have it again") from None
 
 
-def drop_if_untouched(folder: Path) -> None:
-    """Take back a directory that holds nothing but the words of a run that could not begin."""
-    if {path.name for path in folder.iterdir()} <= {"config.yaml"}:
-        (folder / "config.yaml").unlink(missing_ok=True)
-        folder.rmdir()
+@contextmanager
+def created(words: Words) -> Iterator[Path]:
+    """A new run directory, taken back if the run is refused before anything but its words stands there."""
+    folder = create(words)
+    try:
+        yield folder
+    except InputError:
+        if {path.name for path in folder.iterdir()} <= {"config.yaml"}:
+            (folder / "config.yaml").unlink(missing_ok=True)
+            folder.rmdir()
+        raise
 
 
 def next_number(stem: str) -> Path:

@@ -78,14 +78,13 @@ def _before_event(kind: str | None, *, after_rename_of: str | None = None) -> Ca
 def _in_training(die: Die) -> None:
     import torch
 
-    real = torch.autograd.grad
+    real = torch.Tensor.backward
 
-    def grad(*args: Any, **kwargs: Any) -> Any:
-        found = real(*args, **kwargs)
+    def backward(*args: Any, **kwargs: Any) -> Any:
         die()
-        return found
+        return real(*args, **kwargs)
 
-    torch.autograd.grad = grad
+    torch.Tensor.backward = backward  # type: ignore[method-assign]
 
 
 def _in_import(die: Die) -> None:

@@ -45,8 +45,8 @@ def run(words: WordsArgument = None, data: DataOption = None) -> None:
     with one_line_errors():
         given = _given(words or [], data)
         settled = words_of.first_words(given)
-        folder = rundir.create(settled)
-        _follow(folder)
+        with rundir.created(settled) as folder:
+            _follow(folder)
 
 
 @app.command()
