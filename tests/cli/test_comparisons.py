@@ -104,7 +104,12 @@ def test_ctrl_c_ends_all_runs_and_the_same_command_goes_on(command: list[str], f
     out = tmp_path / "runs"
     mine = [str(out) if part == str(folder) else "rounds=200" if part == "rounds=3" else part for part in command]
     process = subprocess.Popen(
-        [sys.executable, "-m", "fedspecial.cli.main", *mine], env=ENVIRONMENT, stderr=subprocess.PIPE, text=True
+        [sys.executable, "-m", "fedspecial.cli.main", *mine],
+        env=ENVIRONMENT,
+        stderr=subprocess.PIPE,
+        text=True,
+        # Where the tests run in the background, children would inherit that Ctrl-C is ignored.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     try:
         while not (out / "special-25" / "checkpoint" / "checkpoint.json").exists():
