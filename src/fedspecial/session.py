@@ -54,6 +54,7 @@ def execute(
         benchmark = benchmark.check() if benchmark else load_benchmark(resolved.config, notices.append)
         resolved = settle_sites(resolved, benchmark)
         saved = checkpoints.load(folder / "checkpoint")
+        make_federation(resolved.config, benchmark).check()
         data = data_sha256(benchmark)
         if saved is not None and rundir.about(folder).get("data_sha256", data) != data:
             raise InputError(f"{folder}: the data is not that with which the run began (its hash differs)")
@@ -83,8 +84,6 @@ def prepare(
     config, method = resolved.config, resolved.method
     position = saved.position if saved else Position()
     federation = make_federation(config, benchmark)
-    for task in range(federation.num_tasks, 0, -1):
-        federation.rows(task, 0)  # a partition that cannot be made is refused before anything is learned
     # Between tasks the head still has the previous task's outputs; it grows when the task begins.
     outputs = federation.num_classes(position.task if position.round else max(1, position.task - 1))
     model = FlatModel(make_module(config, benchmark, outputs, module).to(device_of(config)))

@@ -42,6 +42,11 @@ class Federation:
             self._dealt = {task: self.deal(task, self.domain(task))}
         return self._dealt[task].rows(client)
 
+    def check(self) -> None:
+        """Deal every task out once: a partition that cannot be made is refused before anything is learned."""
+        for task in range(1, self.num_tasks + 1):
+            self.deal(task, self.domain(task))
+
     def num_classes(self, task: int) -> int:
         """Outputs the model needs in this task: all classes at once, or those seen so far."""
         if self.benchmark.incremental == "domain":
