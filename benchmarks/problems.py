@@ -14,7 +14,7 @@ from fedspecial.data.benchmark import Benchmark, Domain, Samples
 from fedspecial.engine.checkpoint import Position
 from fedspecial.engine.federation import Federation
 from fedspecial.engine.loop import Run, play_round
-from fedspecial.session import prepare
+from fedspecial.session import make_federation, prepare
 
 CLASSES = tuple("0123456789")
 
@@ -57,14 +57,13 @@ def ready_run(folder: Path, benchmark: Benchmark, share: int | None = None, **wo
     share: rows of every client, dealt out lazily; without it the run's own partition is used
     """
     settled = first_words({"benchmark": f"object:{benchmark.name}", "eval_every": 0, **words})
+    resolved = resolve(settled)
+    federation = make_federation(resolved.config, benchmark)
+    if share is not None:
+        lazy = EqualShares(share, len(benchmark.domains[0].train))
+        federation = Federation(benchmark, resolved.config.clients, lambda task, domain: lazy)
     folder.mkdir(parents=True)
-    run = prepare(folder, resolve(settled), benchmark, None, None)
-    if share is None:
-        return run
-    total = len(benchmark.domains[0].train)
-    lazy = Federation(benchmark, run.config.clients, lambda task, domain: EqualShares(share, total))
-    run.federation = run.engine.federation = lazy
-    return run
+    return prepare(folder, resolved, federation, None, None)
 
 
 def play(run: Run, task: int, round: int) -> None:

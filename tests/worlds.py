@@ -16,7 +16,7 @@ from fedspecial.config import first_words, resolve
 from fedspecial.engine import loop
 from fedspecial.engine.loop import Run
 from fedspecial.rundir import create
-from fedspecial.session import prepare
+from fedspecial.session import make_federation, prepare
 
 QUICK = {
     "rounds": 3,
@@ -79,7 +79,8 @@ def begin(folder: Path, method: str = "fedavg", benchmark: Benchmark | None = No
     module = words.pop("module", None)
     words = {**QUICK, "model": "mlp", "width": 8, "benchmark": "object:test", "method": method, **words}
     settled = first_words({**words, "out": str(folder)})
-    return prepare(create(settled), resolve(settled), benchmark, module, None)
+    resolved = resolve(settled)
+    return prepare(create(settled), resolved, make_federation(resolved.config, benchmark), module, None)
 
 
 def play(run: Run) -> Run:

@@ -54,11 +54,12 @@ def execute(
         benchmark = benchmark.check() if benchmark else load_benchmark(resolved.config, notices.append)
         resolved = settle_sites(resolved, benchmark)
         saved = checkpoints.load(folder / "checkpoint")
-        make_federation(resolved.config, benchmark).check()
+        federation = make_federation(resolved.config, benchmark)
+        federation.check()
         data = data_sha256(benchmark)
         if saved is not None and rundir.about(folder).get("data_sha256", data) != data:
             raise InputError(f"{folder}: the data is not that with which the run began (its hash differs)")
-        run = prepare(folder, resolved, benchmark, module, saved, listeners)
+        run = prepare(folder, resolved, federation, module, saved, listeners)
         with contextlib.closing(run.log):
             if saved is None:
                 rundir.write_words(folder, resolved.words(), {**versions(), "data_sha256": data})
@@ -75,7 +76,7 @@ def execute(
 def prepare(
     folder: Path,
     resolved: Resolved,
-    benchmark: Benchmark,
+    federation: Federation,
     module: nn.Module | None,
     saved: Checkpoint | None,
     listeners: tuple[Listener, ...] = (),
@@ -83,10 +84,9 @@ def prepare(
     """Everything a run needs, at its beginning or where the checkpoint left it."""
     config, method = resolved.config, resolved.method
     position = saved.position if saved else Position()
-    federation = make_federation(config, benchmark)
     # Between tasks the head still has the previous task's outputs; it grows when the task begins.
     outputs = federation.num_classes(position.task if position.round else max(1, position.task - 1))
-    model = FlatModel(make_module(config, benchmark, outputs, module).to(device_of(config)))
+    model = FlatModel(make_module(config, federation.benchmark, outputs, module).to(device_of(config)))
     keeper = Keeper(folder / "checkpoint", config.checkpoint_seconds)
     vector = model.vector.clone()
     learned = model.layout.size if config.batch_norm == "average" else model.layout.num_weights

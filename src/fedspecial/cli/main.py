@@ -245,5 +245,3 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
-
-__all__ = ["app", "fail", "main"]
