@@ -76,10 +76,10 @@ def learn(
 def begin(folder: Path, method: str = "fedavg", benchmark: Benchmark | None = None, **words: Any) -> Run:
     """A run that is ready for its first round, with its parts in the open."""
     benchmark = benchmark or rotated_blobs()
-    module = words.pop("module", None)
+    module, method_object = words.pop("module", None), words.pop("method_object", None)
     words = {**QUICK, "model": "mlp", "width": 8, "benchmark": "object:test", "method": method, **words}
     settled = first_words({**words, "out": str(folder)})
-    resolved = resolve(settled)
+    resolved = resolve(settled, method_object)
     return prepare(create(settled), resolved, make_federation(resolved.config, benchmark), module, None)
 
 

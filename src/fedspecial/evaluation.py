@@ -8,15 +8,23 @@ from safetensors.torch import load_file
 from torch import nn
 
 from fedspecial import rundir
-from fedspecial.config import resolve
-from fedspecial.core.vector import FlatModel
+from fedspecial.config import Resolved, resolve
+from fedspecial.core.messages import ServerState
 from fedspecial.data.benchmark import Benchmark
 from fedspecial.engine import checkpoint as checkpoints
-from fedspecial.engine.blobs import Blobs
-from fedspecial.engine.evaluate import mean_accuracy
+from fedspecial.engine.checkpoint import Keeper
+from fedspecial.engine.inprocess import InProcess
+from fedspecial.engine.payloads import Payloads
 from fedspecial.engine.states import ClientStates
 from fedspecial.errors import InputError
-from fedspecial.session import fixed_threads, load_benchmark, make_federation, make_module, settle_sites
+from fedspecial.session import (
+    fixed_threads,
+    load_benchmark,
+    make_federation,
+    make_module,
+    make_workplace,
+    settle_sites,
+)
 
 
 def evaluate(folder: Path, benchmark: Benchmark | None = None, module: nn.Module | None = None) -> dict[str, float]:
@@ -25,22 +33,40 @@ def evaluate(folder: Path, benchmark: Benchmark | None = None, module: nn.Module
         raise InputError(f"{folder}: the run is not finished (no model.safetensors); resume it first")
     resolved = resolve(rundir.words(folder))
     benchmark = load_benchmark(resolved.config) if benchmark is None else benchmark.check()
-    config = settle_sites(resolved, benchmark).config
-    benchmark = make_federation(config, benchmark).benchmark  # missing values are filled as in the run
+    resolved = settle_sites(resolved, benchmark)
+    with fixed_threads(resolved.config.threads):
+        return _accuracies(folder, resolved, benchmark, module)
+
+
+def _accuracies(folder: Path, resolved: Resolved, benchmark: Benchmark, module: nn.Module | None) -> dict[str, float]:
+    config, method = resolved.config, resolved.method
+    federation = make_federation(config, benchmark)  # missing values are filled as in the run
+    benchmark = federation.benchmark
+    module = _finished_module(folder, resolved, benchmark, module)
+    place = make_workplace(resolved, federation, module)
+    keeper, saved = Keeper(folder / "checkpoint", 0), None
+    if method.personal or config.batch_norm == "local":
+        saved = checkpoints.load(folder / "checkpoint")
+    vector, learned = place.model.vector.clone(), place.model.layout.num_weights
+    server = ServerState(vector if config.batch_norm == "average" else vector[:learned])
+    if saved is not None:
+        server.tensors, server.numbers = keeper.tensors(saved), dict(saved.numbers)
+    engine = InProcess(place, ClientStates(keeper.blobs, saved.clients if saved else {}), Payloads())
+    last = federation.num_tasks
+    return {
+        domain.name: engine.accuracy(lambda client: method.prediction(server, client, last), domain.test)
+        for domain in benchmark.domains
+    }
+
+
+def _finished_module(folder: Path, resolved: Resolved, benchmark: Benchmark, module: nn.Module | None) -> nn.Module:
     state = load_file(folder / "model.safetensors")
     outputs = state["fc.weight"].shape[0] if "fc.weight" in state else len(benchmark.classes)
     if len(benchmark.classes) > outputs:
         raise InputError(f"benchmark '{benchmark.name}': {len(benchmark.classes)} classes, but the model has {outputs}")
-    with fixed_threads(config.threads):
-        module = make_module(config.model_copy(update={"weights": None}), benchmark, outputs, module)
-        try:
-            module.load_state_dict(state, strict=False)
-        except RuntimeError:
-            raise InputError(f"benchmark '{benchmark.name}': its inputs do not fit the model of {folder}") from None
-        model = FlatModel(module)
-        saved = checkpoints.load(folder / "checkpoint") if config.batch_norm == "local" else None
-        states = ClientStates(Blobs(folder / "checkpoint" / "blobs"), saved.clients) if saved else None
-        return {
-            domain.name: mean_accuracy(model, model.vector.clone(), domain.test, benchmark, states, config.clients)
-            for domain in benchmark.domains
-        }
+    module = make_module(resolved.config.model_copy(update={"weights": None}), benchmark, outputs, module)
+    try:
+        module.load_state_dict(state, strict=False)
+    except RuntimeError:
+        raise InputError(f"benchmark '{benchmark.name}': its inputs do not fit the model of {folder}") from None
+    return module

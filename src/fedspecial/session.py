@@ -16,7 +16,7 @@ from fedspecial import models, rundir
 from fedspecial.config import Config, Resolved, data_folder
 from fedspecial.core.events import DataNotice, Event, EventLog, RunResumed, RunStarted, read_events
 from fedspecial.core.messages import ServerState
-from fedspecial.core.streams import stream, stream_seed
+from fedspecial.core.streams import stream, stream_seed, torch_stream
 from fedspecial.core.vector import FlatModel
 from fedspecial.data.benchmark import Benchmark, Domain
 from fedspecial.data.impute import impute
@@ -24,6 +24,7 @@ from fedspecial.data.partition import Partition, deal
 from fedspecial.engine import checkpoint as checkpoints
 from fedspecial.engine.blobs import write_whole
 from fedspecial.engine.checkpoint import Checkpoint, Keeper, Position
+from fedspecial.engine.client import Workplace
 from fedspecial.engine.federation import Federation
 from fedspecial.engine.grow import wider_head
 from fedspecial.engine.inprocess import InProcess
@@ -32,6 +33,7 @@ from fedspecial.engine.loop import Run, learn
 from fedspecial.engine.payloads import Payloads
 from fedspecial.engine.states import ClientStates
 from fedspecial.errors import InputError
+from fedspecial.methods.base import Method, World
 from fedspecial.provenance import data_sha256, versions
 from fedspecial.report.card import model_card
 from fedspecial.report.certificate import issue
@@ -84,19 +86,35 @@ def prepare(
     """Everything a run needs, at its beginning or where the checkpoint left it."""
     config, method = resolved.config, resolved.method
     position = saved.position if saved else Position()
-    # Between tasks the head still has the previous task's outputs; it grows when the task begins.
-    outputs = federation.num_classes(position.task if position.round else max(1, position.task - 1))
-    model = FlatModel(make_module(config, federation.benchmark, outputs, module).to(device_of(config)))
+    place = make_workplace(resolved, federation, module, position)
+    model = place.model
     keeper = Keeper(folder / "checkpoint", config.checkpoint_seconds)
     vector = model.vector.clone()
     learned = model.layout.size if config.batch_norm == "average" else model.layout.num_weights
-    server = ServerState(vector[:learned])
+    server = ServerState(vector[:learned], {name: part.vector.clone() for name, part in place.networks.items()})
     if saved is not None:
         if saved.layout != model.layout.fingerprint:
             raise InputError(f"checkpoint: {folder} was made with another model (names or shapes differ)")
         vector.copy_(keeper.tensor(saved.vector))
         server.tensors, server.numbers = keeper.tensors(saved), dict(saved.numbers)
     states = ClientStates(keeper.blobs, saved.clients if saved else {})
+    engine = InProcess(place, states, Payloads(saved.payloads if saved else None))
+    log = EventLog(folder / "events.jsonl", cut=saved.events_length if saved else 0)
+    parts = (config, method, federation, model, place.networks, place.world, engine)
+    return Run(*parts, log, keeper, vector, server, position, listeners, issue)
+
+
+def make_workplace(
+    resolved: Resolved, federation: Federation, module: nn.Module | None, position: Position = Position()
+) -> Workplace:
+    """What training needs wherever it happens: the model as it is at that position, networks beside it, the plan."""
+    config, method = resolved.config, resolved.method
+    # Between tasks the head still has the previous task's outputs; it grows when the task begins.
+    outputs = federation.num_classes(position.task if position.round else max(1, position.task - 1))
+    module = make_module(config, federation.benchmark, outputs, module)
+    world = _world(federation, module)
+    method.fits(world)
+    device = device_of(config)
     plan = LocalPlan(
         None if config.local_steps else config.local_epochs,
         config.local_steps,
@@ -106,18 +124,23 @@ def prepare(
         config.weight_decay,
         watch_gradients=config.estimate,
     )
-    engine = InProcess(
-        federation,
-        method,
-        model,
-        plan,
-        config.seed,
-        states,
-        Payloads(saved.payloads if saved else None),
-        keep_batch_norm=config.batch_norm == "local",
+    networks = _networks(method, world, config.seed, device)
+    local_statistics = config.batch_norm == "local"
+    return Workplace(
+        federation, method, FlatModel(module.to(device)), networks, world, plan, config.seed, local_statistics
     )
-    log = EventLog(folder / "events.jsonl", cut=saved.events_length if saved else 0)
-    return Run(config, method, federation, model, engine, log, keeper, vector, server, position, listeners, issue)
+
+
+def _world(federation: Federation, module: nn.Module) -> World:
+    benchmark, head = federation.benchmark, getattr(module, "fc", None)
+    features = head.in_features if isinstance(head, nn.Linear) and hasattr(module, "features") else None
+    shape, counts = benchmark.input_shape, (len(benchmark.classes), federation.num_tasks, federation.clients)
+    return World(benchmark.kind, shape, *counts, benchmark.incremental, features, benchmark.mean, benchmark.std)
+
+
+def _networks(method: Method, world: World, seed: int, device: torch.device) -> dict[str, FlatModel]:
+    with torch_stream(seed, "networks"):
+        return {name: FlatModel(network.to(device)) for name, network in method.networks(world).items()}
 
 
 def load_benchmark(config: Config, notice: Callable[[str], None] = lambda text: None) -> Benchmark:

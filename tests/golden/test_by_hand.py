@@ -37,7 +37,7 @@ def follow(folder: Path, method: Method, **words: object) -> tuple[Run, list[flo
         folder, "fedavg", points([1.0, 3.0], [-1.0, -3.0]), module=Scalar(), clients=2, clients_per_round=2,
         rounds=2, client_lr=0.5, client_lr_decay=1.0, eval_every=0, min_per_client=0, **{"local_epochs": 1, **words},
     )  # fmt: skip
-    run.method = run.engine.method = method
+    run.method = run.engine.place.method = method
     run.federation.rows = lambda task, client: np.array([client])  # type: ignore[method-assign]
     run.listeners = (lambda event: weights.append(float(run.vector[0])) if event.event == "round" else None,)
     return play(run), weights

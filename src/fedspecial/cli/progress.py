@@ -57,7 +57,8 @@ class Watch:
         elif isinstance(event, TaskStarted):
             self._say(f"task {event.task}: {event.name}, {event.samples:,} training samples")
         elif isinstance(event, UpdateRefused):
-            self._say(f"task {event.task} round {event.round + 1}: client {event.client} left out: {event.reason}")
+            when = "border" if event.round is None else f"round {event.round + 1}"
+            self._say(f"task {event.task} {when}: client {event.client} left out: {event.reason}")
         elif isinstance(event, RoundFinished):
             self._round(event)
         elif isinstance(event, CertificateIssued) and event.summary["status"] not in ("not anchored", "not measured"):

@@ -63,9 +63,11 @@ class TaskStarted:
 
 @dataclass(frozen=True)
 class UpdateRefused:
+    """`round` is None at a task's border."""
+
     event: ClassVar[str] = "update_refused"
     task: int
-    round: int
+    round: int | None
     client: int
     reason: str
 
@@ -75,7 +77,7 @@ class RoundFinished:
     """One round. `accuracy` maps domain names to accuracies where the round was evaluated.
 
     delta_norm, max_client_delta, drift (the distance to the anchor) and theta_norm count weights only, not BatchNorm
-    statistics. plain_sgd: every step was the rate times a gradient and clients weigh the same, so that caps with a
+    statistics. bytes_once: the part of bytes_down that is payloads, which are not sent again. plain_sgd: every step was the rate times a gradient and clients weigh the same, so that caps with a
     gradient bound apply. max_grad: the largest gradient of the local steps, where constants are estimated.
     """
 
@@ -98,6 +100,7 @@ class RoundFinished:
     mu: float | None
     bytes_up: int
     bytes_down: int
+    bytes_once: int
     client_memory_bytes: int
     client_memory_paper_bytes: int
     accuracy: dict[str, float] = field(default_factory=dict)
@@ -107,6 +110,30 @@ class RoundFinished:
     plain_sgd: bool = True
     seconds: float = 0.0
     seconds_server: float = 0.0
+
+
+@dataclass(frozen=True)
+class StageFinished:
+    """Clients ran a stage of their half at a task's border; bytes are those of all of them together."""
+
+    event: ClassVar[str] = "stage"
+    task: int
+    stage: str
+    asked: int
+    answered: int
+    bytes_up: int
+    bytes_down: int
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class BorderFinished:
+    """The method's work when a task begins ("arrival") or ends ("departure"), its stages included."""
+
+    event: ClassVar[str] = "border"
+    task: int
+    border: str
+    seconds: float = 0.0
 
 
 @dataclass(frozen=True)

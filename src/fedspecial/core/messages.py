@@ -25,8 +25,10 @@ Numbers = dict[str, Number]
 class Broadcast:
     """Server to one client, in one round.
 
-    vectors:  sent every round; always holds "theta"
+    vectors:  sent every round; a client that trains changes them and sends back how
     payloads: sent once: only to a client that does not hold that content yet (an anchor, a generator)
+    roles:    which vector a network is loaded with, where that is not the one of its own name ("theta" is the
+              classifier's); so clients may train different models
     """
 
     task: int
@@ -34,15 +36,26 @@ class Broadcast:
     vectors: Tensors
     payloads: Tensors = field(default_factory=dict)
     numbers: Numbers = field(default_factory=dict)
+    roles: dict[str, str] = field(default_factory=dict)
 
     @property
     def theta(self) -> Tensor:
-        return self.vectors["theta"]
+        return self.vector("theta")
+
+    def key(self, network: str) -> str:
+        """The name of the vector that a network is loaded with."""
+        return self.roles.get(network, network)
+
+    def vector(self, network: str) -> Tensor:
+        return self.vectors[self.key(network)]
 
 
 @dataclass
 class Update:
-    """Client to server: how each vector of the broadcast changed, and how much work that took."""
+    """Client to server: how each vector of the broadcast changed, and how much work that took.
+
+    uploads: tensors for the server's half that are not averaged
+    """
 
     client: int
     deltas: Tensors
@@ -50,6 +63,7 @@ class Update:
     samples: int
     loss: float
     numbers: Numbers = field(default_factory=dict)
+    uploads: Tensors = field(default_factory=dict)
 
 
 @dataclass
@@ -98,7 +112,8 @@ def packed_size(tensors: Mapping[str, Tensor], numbers: Mapping[str, Number] | N
 def broadcast_size(message: Broadcast, *, held: frozenset[str] = frozenset()) -> int:
     """Bytes of a broadcast to a client that already holds the payloads named in `held`."""
     new = {name: t for name, t in message.payloads.items() if name not in held}
-    return packed_size({**message.vectors, **new}, {"task": message.task, "round": message.round, **message.numbers})
+    numbers = {"task": message.task, "round": message.round, **message.numbers}
+    return packed_size({**message.vectors, **new}, numbers) + sum(len(a) + len(b) for a, b in message.roles.items())
 
 
 def update_size(message: Update) -> int:
@@ -108,7 +123,7 @@ def update_size(message: Update) -> int:
         "samples": message.samples,
         "loss": message.loss,
     }
-    return packed_size(message.deltas, {**numbers, **message.numbers})
+    return packed_size({**message.deltas, **message.uploads}, {**numbers, **message.numbers})
 
 
 def _all_tensors(tensors: Mapping[str, Tensor], numbers: Mapping[str, Number]) -> Tensors:

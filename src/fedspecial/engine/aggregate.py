@@ -16,29 +16,30 @@ _BLOCK = 1 << 17
 class RunningMean:
     """Weighted mean of named vectors in float64, rounded once, so the order of arrival does not matter.
 
-    One accumulator a name, however many clients there are.
+    One accumulator a name, however many clients there are; each name is averaged over those who sent it.
     """
 
     def __init__(self) -> None:
         self._sums: Tensors = {}
-        self.weight = 0.0
+        self._weights: dict[str, float] = {}
 
     def add(self, deltas: Tensors, weight: float = 1.0) -> None:
         for name, delta in deltas.items():
             if name not in self._sums:
                 self._sums[name] = torch.zeros(delta.shape, dtype=torch.float64, device=delta.device)
+                self._weights[name] = 0.0
+            self._weights[name] += weight
             total = self._sums[name]
             if len(delta) <= _BLOCK:
                 total.add_(delta, alpha=weight)
                 continue
             for at in range(0, len(delta), _BLOCK):
                 total[at : at + _BLOCK].add_(delta[at : at + _BLOCK], alpha=weight)
-        self.weight += weight
 
     def result(self, divisor: float | None = None) -> Tensors:
         """The mean, or the sum over `divisor` where absent clients count too."""
-        scale = self.weight if divisor is None else divisor
-        return {name: total.div_(scale).float() for name, total in self._sums.items()}
+        scales = self._weights if divisor is None else dict.fromkeys(self._sums, divisor)
+        return {name: total.div_(scales[name]).float() for name, total in self._sums.items()}
 
 
 def refusal(deltas: Tensors, sent: Tensors) -> str | None:
@@ -49,7 +50,13 @@ def refusal(deltas: Tensors, sent: Tensors) -> str | None:
         delta = deltas[name]
         if delta.shape != vector.shape:
             return f"'{name}' has {delta.numel()} values, expected {vector.numel()}"
-        if not math.isfinite(norm(delta)):
+    return not_finite(deltas)
+
+
+def not_finite(tensors: Tensors) -> str | None:
+    """Which tensor cannot be used because it holds NaN or infinity, or None."""
+    for name, tensor in tensors.items():
+        if tensor.is_floating_point() and not math.isfinite(norm(tensor)):
             return f"'{name}' contains NaN or Inf"
     return None
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
-from fedspecial.core.messages import ServerState
+from fedspecial.core.messages import ServerState, Tensors
 from fedspecial.core.streams import torch_stream
 from fedspecial.core.vector import FlatModel, Layout
 from fedspecial.errors import InputError
@@ -29,16 +30,46 @@ def grow(run: Run, task: int) -> None:
     old, whole = run.model.layout, run.vector
     if not wider_head(run.model.module, wanted, run.config.seed, task):
         return
-    run.model = run.engine.model = FlatModel(run.model.module)
+    run.model = FlatModel(run.model.module)
+    run.engine.grown(run.model)
     new = run.model.layout
     run.vector = run.model.vector.clone()
     learned = new.size if len(run.server.theta) == old.size else new.num_weights
     tensors = {
-        name: relaid(tensor, old, new, run.vector) if len(tensor) in (old.size, old.num_weights) else tensor
+        name: relaid(tensor, old, new, run.vector) if _lies_in(tensor, old) and name not in run.networks else tensor
         for name, tensor in run.server.tensors.items()
     }
     assert torch.equal(relaid(whole, old, new, run.vector), run.vector)
     run.server = ServerState(run.vector[:learned], tensors, run.server.numbers)
+
+
+def fitted(tensors: Tensors, model: FlatModel) -> Tensors:
+    """What a client has kept since its head was smaller, padded to the model as it is now."""
+    new, head = model.layout, model.module.get_submodule("fc")
+    assert isinstance(head, nn.Linear)
+    row = head.in_features + (head.bias is not None)
+    result = dict(tensors)
+    for name, tensor in tensors.items():
+        for whole in (new.size, new.num_weights):
+            missing = whole - tensor.numel()
+            if not _lies_in(tensor, new) and 0 < missing < row * head.out_features and missing % row == 0:
+                result[name] = relaid(tensor, _narrower(new, missing // row), new, model.vector)
+    return result
+
+
+def _narrower(layout: Layout, rows: int) -> Layout:
+    """The layout as it was when the head had that many rows less."""
+    slots, offset = [], 0
+    for slot in layout.slots:
+        grows = slot.name in ("fc.weight", "fc.bias")
+        shape = (slot.shape[0] - rows, *slot.shape[1:]) if grows else slot.shape
+        slots.append(replace(slot, shape=shape, offset=offset))
+        offset += slots[-1].numel
+    return Layout(tuple(slots))
+
+
+def _lies_in(tensor: Tensor, layout: Layout) -> bool:
+    return tensor.dim() == 1 and len(tensor) in (layout.size, layout.num_weights)
 
 
 def relaid(vector: Tensor, old: Layout, new: Layout, fresh: Tensor) -> Tensor:

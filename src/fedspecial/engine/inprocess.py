@@ -2,30 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
-import torch
-from torch import Tensor
 
-from fedspecial.core.messages import Broadcast, ClientState, Tensors, Update, broadcast_size, update_size
-from fedspecial.core.streams import follow, stream, torch_state_kept
+from fedspecial.core.messages import (
+    Broadcast,
+    ClientState,
+    Tensors,
+    Update,
+    broadcast_size,
+    packed_size,
+    update_size,
+)
+from fedspecial.core.streams import stream, torch_state_kept
 from fedspecial.core.vector import FlatModel
-from fedspecial.engine.federation import Federation
-from fedspecial.engine.local import LocalPlan, train
+from fedspecial.data.benchmark import Samples
+from fedspecial.engine.client import Workplace
 from fedspecial.engine.payloads import Payloads
 from fedspecial.engine.states import ClientStates
-from fedspecial.methods.base import Local, Method
+from fedspecial.methods.base import Answer, Ask
+
+Messages = Callable[[int], Broadcast]
 
 
 @dataclass(frozen=True)
 class Reply:
-    """A client's answer: an update, or the reason why there is none; and what it cost.
+    """A client's answer to a round: an update, or the reason why there is none; and what it cost.
 
-    sent: the vectors it was to change
-    held: bytes of everything the client had in memory beside its data, by name
+    bytes_once: the part of bytes_down that is payloads, which are not sent again
+    sent:       the vectors it was to change
+    memory:     bytes of everything the client had in memory beside its data; paper_memory by the paper's rule
     """
 
     client: int
@@ -33,107 +42,109 @@ class Reply:
     problem: str | None = None
     bytes_up: int = 0
     bytes_down: int = 0
+    bytes_once: int = 0
     sent: Tensors = field(default_factory=dict)
-    held: dict[str, int] = field(default_factory=dict)
+    memory: int = 0
+    paper_memory: int = 0
+
+
+@dataclass(frozen=True)
+class Heard:
+    """A client's answer to a stage at a task's border; None where it gave none, with the reason."""
+
+    client: int
+    answer: Answer | None
+    problem: str | None = None
+    bytes_up: int = 0
+    bytes_down: int = 0
 
 
 class Engine(Protocol):
-    """Trains these clients on this broadcast and gives the replies as they come.
+    """Has clients train, answer and predict, wherever they are.
 
     A reply's tensors are valid until the next reply is asked for: add them up, do not keep them.
     """
 
-    def train(
-        self, clients: Sequence[int], broadcast: Callable[[int], Broadcast], client_lr: float
-    ) -> Iterator[Reply]: ...
+    def train(self, clients: Sequence[int], messages: Messages, client_lr: float) -> Iterator[Reply]: ...
+
+    def ask(self, ask: Ask) -> Iterator[Heard]: ...
+
+    def accuracy(self, messages: Messages, samples: Samples, classes: Sequence[int] | None = None) -> float:
+        """On one domain's test samples: of the global model, or the mean over clients where they differ."""
+        ...
+
+    def grown(self, model: FlatModel) -> None:
+        """The classifier has a new layout from now on."""
+        ...
+
+    def kept(self) -> tuple[dict[int, str], dict[str, Any]]:
+        """What a checkpoint has to remember: the clients' states by content, and who holds which payload."""
+        ...
 
 
 @dataclass
 class InProcess:
     """Memory is one model, one delta and one client's batch, whatever the number of clients."""
 
-    federation: Federation
-    method: Method
-    model: FlatModel
-    plan: LocalPlan
-    seed: int
+    place: Workplace
     states: ClientStates
     payloads: Payloads
-    keep_batch_norm: bool = False
 
-    def train(self, clients: Sequence[int], broadcast: Callable[[int], Broadcast], client_lr: float) -> Iterator[Reply]:
-        self.model.check_views()
-        delta = torch.empty_like(self.model.vector)
-        head = broadcast(clients[0])
+    def train(self, clients: Sequence[int], messages: Messages, client_lr: float) -> Iterator[Reply]:
+        self.place.model.check_views()
+        head = messages(clients[0])
         # All at once: a generator costs several times as much to make when its code has left the processor's cache.
-        orders = [stream(self.seed, "batches", head.task, head.round, client) for client in clients]
+        orders = [stream(self.place.seed, "batches", head.task, head.round, client) for client in clients]
         with torch_state_kept():
             for client, order in zip(clients, orders, strict=True):
-                yield self._turn(client, broadcast(client), client_lr, delta, order)
+                yield self._turn(client, messages(client), client_lr, order)
 
-    def _turn(
-        self, client: int, message: Broadcast, client_lr: float, delta: Tensor, order: np.random.Generator
-    ) -> Reply:
-        rows = self.federation.rows(message.task, client)
-        bytes_down = broadcast_size(message, held=self.payloads.deliver(client, message))
-        if len(rows) == 0:
-            return Reply(client, None, "it holds no samples of this task", 0, bytes_down)
+    def _turn(self, client: int, message: Broadcast, client_lr: float, order: np.random.Generator) -> Reply:
+        bytes_down, bytes_once = self._deliver(client, message)
         state = self.states.load(client)
-        self._download(message, state)
-        local = Local(
-            client,
-            self.model,
-            message,
-            state,
-            self.seed,
-            client_lr,
-            self.federation.num_classes(message.task),
-        )
-        follow(self.seed, "torch", message.task, message.round, client)
-        update = train(
-            self.method,
-            local,
-            self.federation.domain(message.task).train,
-            rows,
-            self.plan,
-            self.federation.benchmark,
-            order,
-        )
-        if update.steps == 0:
-            return Reply(client, None, f"its {len(rows)} samples make no batch", 0, bytes_down)
-        update.deltas = self._deltas(message, delta)
-        if self.keep_batch_norm:
-            state.tensors["batch_norm"] = self.model.buffers.clone()
+        turn = self.place.train(client, message, state, client_lr, order)
+        if turn.update is None:
+            return Reply(client, None, turn.problem, 0, bytes_down, bytes_once)
         self.states.save(client, state)
-        held = self._held(message, update, state)
-        return Reply(client, update, None, update_size(update), bytes_down, message.vectors, held)
+        bytes_up = update_size(turn.update)
+        costs = (bytes_up, bytes_down, bytes_once, message.vectors, turn.memory, turn.paper_memory)
+        return Reply(client, turn.update, None, *costs)
 
-    def _download(self, message: Broadcast, state: ClientState) -> None:
-        self.model.load(message.theta)
-        buffers = state.tensors.get("batch_norm") if self.keep_batch_norm else message.vectors.get("buffers")
-        if buffers is not None:
-            self.model.buffers.copy_(buffers)
-        elif self.keep_batch_norm:
-            self.model.reset_buffers()
+    def ask(self, ask: Ask) -> Iterator[Heard]:
+        with torch_state_kept():
+            for client in range(self.place.federation.clients) if ask.clients is None else ask.clients:
+                message = ask.message(client)
+                bytes_down, _ = self._deliver(client, message)
+                state = self.states.load(client)
+                answer = self.place.answer(client, message, state, ask.stage)
+                self.states.save(client, state)
+                yield Heard(client, answer, None, packed_size(answer.tensors, answer.numbers), bytes_down)
 
-    def _deltas(self, message: Broadcast, delta: Tensor) -> dict[str, Tensor]:
-        """θ_m − θ, and the same for statistics that travel beside it."""
-        size = len(message.theta)
-        deltas = {"theta": torch.sub(self.model.vector[:size], message.theta, out=delta[:size])}
-        if "buffers" in message.vectors:
-            deltas["buffers"] = torch.sub(self.model.buffers, message.vectors["buffers"], out=delta[size:])
-        return deltas
+    def accuracy(self, messages: Messages, samples: Samples, classes: Sequence[int] | None = None) -> float:
+        place = self.place
+        if not place.method.personal and not place.keep_batch_norm:
+            return place.accuracy(0, messages(0), ClientState(), samples, classes)
+        # Clients that predict with the same vectors and the same statistics are measured once.
+        known: dict[Hashable, float] = {}
+        total, clients = 0.0, place.federation.clients
+        for client in range(clients):
+            message = messages(client)
+            own = self.states.index.get(client, "") if place.keep_batch_norm else ""
+            view = (tuple(message.vectors), tuple(message.numbers.items()), own)
+            if view not in known:
+                state = self.states.load(client) if own else ClientState()
+                known[view] = place.accuracy(client, message, state, samples, classes)
+            total += known[view]
+        return total / clients
 
-    def _held(self, message: Broadcast, update: Update, state: ClientState) -> dict[str, int]:
-        held = {"model": _nbytes(self.model.vector)}
-        held |= {f"download/{name}": _nbytes(tensor) for name, tensor in message.vectors.items()}
-        held |= {f"delta/{name}": _nbytes(tensor) for name, tensor in update.deltas.items()}
-        held |= {f"payload/{name}": _nbytes(tensor) for name, tensor in message.payloads.items()}
-        held |= {f"state/{name}": _nbytes(tensor) for name, tensor in state.tensors.items()}
-        if self.plan.adaptive or self.plan.momentum:
-            held["optimizer"] = (2 if self.plan.adaptive else 1) * _nbytes(self.model.weights)
-        return held
+    def grown(self, model: FlatModel) -> None:
+        self.place.grown(model)
 
+    def kept(self) -> tuple[dict[int, str], dict[str, Any]]:
+        return self.states.index, self.payloads.to_json()
 
-def _nbytes(tensor: Tensor) -> int:
-    return tensor.numel() * tensor.element_size()
+    def _deliver(self, client: int, message: Broadcast) -> tuple[int, int]:
+        """Bytes that go down, and the part of them that is payloads."""
+        held = self.payloads.deliver(client, message)
+        whole = broadcast_size(message, held=held)
+        return whole, whole - broadcast_size(message, held=frozenset(message.payloads))

@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from fedspecial.core.messages import Numbers, Update
-from fedspecial.data.benchmark import Benchmark, Samples
 from fedspecial.methods.base import Local, Method, Pull
 
 
@@ -33,28 +32,20 @@ class LocalPlan:
         return self.optimizer != "sgd"
 
 
-def train(
-    method: Method,
-    local: Local,
-    samples: Samples,
-    rows: np.ndarray,
-    plan: LocalPlan,
-    benchmark: Benchmark,
-    order: np.random.Generator,
-) -> Update:
+def train(method: Method, local: Local, plan: LocalPlan, order: np.random.Generator) -> Update:
     """E epochs of mini-batch descent from the downloaded model; returns how each vector changed.
 
     The delta is left for the caller to take from `local.model`, so that no second copy of the model is made here.
     """
-    model = local.model
+    model, rows = local.model, local.data.rows
     model.module.train()
     method.begin_round(local)
     pull = method.pull(local)
     step = _optimizer(plan, model.trainable, model.weights)
     total_loss, steps, largest = 0.0, 0, 0.0
     smallest = 2 if model.has_batch_norm else 1
-    for batch, ends_epoch in _batches(rows, plan, order, smallest):
-        x, y = benchmark.batch(samples, batch, model.vector.device)
+    for batch, local.positions, ends_epoch in _batches(rows, plan, order, smallest):
+        x, y = local.data.batch(batch)
         loss = method.loss(local, x, y)
         gradients = _gradients(loss, model.trainable)
         if plan.watch_gradients:
@@ -69,13 +60,13 @@ def train(
     method.end_round(local)
     mean_loss = total_loss / steps if steps else 0.0
     numbers: Numbers = {"max_grad": largest} if plan.watch_gradients else {}
-    return Update(local.client, {}, steps, len(rows), mean_loss, numbers)
+    return Update(local.client, {}, steps, len(rows), mean_loss, numbers | local.numbers, local.uploads)
 
 
 def _batches(
     rows: np.ndarray, plan: LocalPlan, order: np.random.Generator, smallest: int
-) -> Iterator[tuple[Tensor, bool]]:
-    """Shuffled passes over the rows, until the planned number of steps is done.
+) -> Iterator[tuple[Tensor, Tensor, bool]]:
+    """Shuffled passes over the rows, until the planned number of steps is done: rows, their positions, epoch's end.
 
     A last batch of one row is left out where the model has BatchNorm, which cannot normalise a single sample.
     """
@@ -86,9 +77,10 @@ def _batches(
     left = plan.steps if plan.steps is not None else math.ceil(per_epoch * (plan.epochs or 0) - 1e-9)
     while left > 0:
         count = min(left, per_epoch)
-        shuffled = torch.from_numpy(rows[order.permutation(len(rows))])
-        for number, batch in enumerate(torch.split(shuffled[: count * size], size), start=1):
-            yield batch, number == per_epoch
+        positions = order.permutation(len(rows))[: count * size]
+        parts = (torch.split(torch.from_numpy(part), size) for part in (rows[positions], positions))
+        for number, (batch, where) in enumerate(zip(*parts, strict=True), start=1):
+            yield batch, where, number == per_epoch
         left -= count
 
 

@@ -2,42 +2,45 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from torch import Tensor
 
 from fedspecial.config import Config
 from fedspecial.core.events import (
+    BorderFinished,
     Event,
     EventLog,
     RoundFinished,
     RunFinished,
+    StageFinished,
     TaskFinished,
     TaskStarted,
     UpdateRefused,
     read_events,
 )
 from fedspecial.core.messages import Broadcast, Numbers, ServerState
-from fedspecial.core.streams import choose
 from fedspecial.core.vector import FlatModel
 from fedspecial.engine import estimate
-from fedspecial.engine.aggregate import RunningMean, norm
+from fedspecial.engine.aggregate import RunningMean, norm, not_finite
 from fedspecial.engine.checkpoint import Keeper, Position
-from fedspecial.engine.evaluate import fixed_subset, mean_accuracy
+from fedspecial.engine.evaluate import fixed_subset
 from fedspecial.engine.federation import Federation
 from fedspecial.engine.grow import grow
-from fedspecial.engine.inprocess import InProcess
+from fedspecial.engine.inprocess import Engine
 from fedspecial.engine.tally import Tally
-from fedspecial.methods.base import Method, RoundInfo
+from fedspecial.methods.base import Answer, Ask, Conversation, Desk, Method, RoundInfo, World
 
 
 @dataclass
 class Run:
     """A run under way. `vector` is the whole global model; `server.theta` is the part of it that is averaged and
-    anchored (a view), the rest are BatchNorm statistics under another policy.
+    anchored (a view), the rest are BatchNorm statistics under another policy. `model` and `networks` are the engine's
+    too, so each use begins with loading a vector.
 
     certify: (events so far, task) → the certificate of a task that has ended
     """
@@ -46,7 +49,9 @@ class Run:
     method: Method
     federation: Federation
     model: FlatModel
-    engine: InProcess
+    networks: dict[str, FlatModel]
+    world: World
+    engine: Engine
     log: EventLog
     keeper: Keeper
     vector: Tensor
@@ -67,15 +72,20 @@ class Run:
     def rest(self) -> Tensor:
         return self.vector[len(self.server.theta) :]
 
+    def desk(self, task: int) -> Desk:
+        old, new = (self.federation.num_classes(t) if t else 0 for t in (task - 1, task))
+        return Desk(task, self.model, self.networks, self.world, self.config.seed, new, old)
+
     def checkpoint(self, position: Position) -> None:
+        clients, payloads = self.engine.kept()
         self.keeper.save(
             position,
             events=self.log.sync(),
             layout=self.model.layout.fingerprint,
             vector=self.vector,
             server=self.server,
-            clients=self.engine.states.index,
-            payloads=self.engine.payloads.to_json(),
+            clients=clients,
+            payloads=payloads,
         )
 
 
@@ -100,13 +110,48 @@ def _begin_task(run: Run, task: int) -> None:
     run.method.begin_task(run.server, task)  # line 3: θ_i^0 = θ_{i−1}
     domain = run.federation.domain(task)
     run.emit(TaskStarted(task, domain.name, run.federation.num_classes(task), len(domain.train)))
+    _cross_border(run, task, "arrival")
+
+
+def _cross_border(run: Run, task: int, border: Literal["arrival", "departure"]) -> None:
+    """What the method does when a task begins or ends; the clients' answers are sent into its generator."""
+    if getattr(type(run.method), border) is getattr(Method, border):
+        return
+    began = time.perf_counter()
+    talk: Conversation | None = getattr(run.method, border)(run.server, run.desk(task))
+    if talk is not None:
+        with contextlib.suppress(StopIteration):
+            ask = next(talk)
+            while True:
+                ask = talk.send(_answers(run, task, ask))
+    run.emit(BorderFinished(task, border, time.perf_counter() - began))
+
+
+def _answers(run: Run, task: int, ask: Ask) -> dict[int, Answer]:
+    began = time.perf_counter()
+    answers: dict[int, Answer] = {}
+    bytes_up = bytes_down = asked = 0
+    for heard in run.engine.ask(ask):
+        asked, bytes_up, bytes_down = asked + 1, bytes_up + heard.bytes_up, bytes_down + heard.bytes_down
+        problem = heard.problem
+        if heard.answer is not None:
+            problem = not_finite(heard.answer.tensors)
+        if heard.answer is None or problem:
+            run.emit(UpdateRefused(task, None, heard.client, problem or "it did not answer"))
+        else:
+            answers[heard.client] = heard.answer
+    seconds = time.perf_counter() - began
+    run.emit(StageFinished(task, ask.stage, asked, len(answers), bytes_up, bytes_down, seconds))
+    return answers
 
 
 def play_round(run: Run, task: int, round: int) -> None:
     """One round: choose, train, average, step, record."""
     config = run.config
     client_lr, server_lr = config.client_lr_of(task, round), config.server_lr_of(task)
-    clients = choose(config.seed, task, round, run.federation.clients, config.clients_per_round)  # line 5
+    clients = run.method.choose(  # line 5
+        run.server, config.seed, task, round, run.federation.clients, config.clients_per_round
+    )
     if config.estimate:
         run.emit(estimate.at_broadcast(run, task, round, clients))
     began = time.perf_counter()
@@ -117,14 +162,16 @@ def play_round(run: Run, task: int, round: int) -> None:
         if problem is not None:
             run.emit(UpdateRefused(task, round, reply.client, problem))
         elif reply.update is not None:
+            run.method.receive(run.server, reply.update)
             mean.add(reply.update.deltas, reply.update.samples if config.weighting == "samples" else 1)
 
     server_began = time.perf_counter()
     facts: Numbers = {}
     if tally.accepted:
         average = mean.result(config.clients if config.weighting == "registered" else None)  # line 16
-        tally.delta_norm = norm(average["theta"][: tally.num_weights])
-        info = RoundInfo(task, round, server_lr, client_lr, tally.mean_steps, config.optimizer != "sgd")
+        tally.delta_norm = norm(next(iter(average.values()))[: tally.num_weights])
+        adaptive = config.optimizer != "sgd"
+        info = RoundInfo(task, round, server_lr, client_lr, tally.mean_steps, adaptive, run.desk(task))
         facts = run.method.server_step(run.server, average, info)  # lines 17 and 18
         if "buffers" in average:
             run.rest.add_(average["buffers"])
@@ -151,8 +198,11 @@ def play_round(run: Run, task: int, round: int) -> None:
 
 
 def _broadcast(run: Run, client: int, task: int, round: int) -> Broadcast:
-    """What the method sends, and beside it the BatchNorm statistics where they are averaged on their own."""
-    message = run.method.broadcast(run.server, client, task, round)
+    return _with_statistics(run, run.method.broadcast(run.server, client, task, round))
+
+
+def _with_statistics(run: Run, message: Broadcast) -> Broadcast:
+    """Beside what the method sends, the BatchNorm statistics where they are averaged on their own."""
     if run.config.batch_norm == "mean-only" and len(run.rest):
         message.vectors["buffers"] = run.rest
     return message
@@ -171,17 +221,12 @@ def _plain_sgd(config: Config) -> bool:
     return config.optimizer == "sgd" and not config.momentum and config.weighting != "samples"
 
 
-def measure(run: Run, task: int, *, cap: int | None = None, masked: bool = False) -> float:
-    """Accuracy of the global model on one domain's test samples."""
+def measure(run: Run, after: int, task: int, *, cap: int | None = None, masked: bool = False) -> float:
+    """Accuracy on the domain of `task`, as predicted in or after another task."""
     domain = run.federation.domain(task)
-    local = run.engine.states if run.config.batch_norm == "local" else None
-    return mean_accuracy(
-        run.model,
-        run.vector,
+    return run.engine.accuracy(
+        lambda client: _with_statistics(run, run.method.prediction(run.server, client, after)),
         fixed_subset(domain.test, cap, run.config.seed, domain.name),
-        run.federation.benchmark,
-        local,
-        run.federation.clients,
         sorted(set(domain.train.y.tolist())) if masked else None,
     )
 
@@ -191,21 +236,22 @@ def _curve_points(run: Run, task: int, round: int) -> dict[str, float]:
     if not every or ((round + 1) % every and round + 1 != run.config.rounds):
         return {}
     return {
-        run.federation.domain(seen).name: measure(run, seen, cap=run.config.eval_cap) for seen in range(1, task + 1)
+        run.federation.domain(seen).name: measure(run, task, seen, cap=run.config.eval_cap)
+        for seen in range(1, task + 1)
     }
 
 
 def _finish_task(run: Run, task: int) -> None:
-    run.method.end_task(run.server, task)  # line 21: θ_i = θ_i^T
+    _cross_border(run, task, "departure")  # line 21: θ_i = θ_i^T
     if run.config.estimate:
         run.emit(estimate.at_task_end(run, task))
     if run.certify is not None:
         run.emit(run.certify(read_events(run.log.path), task))
     began = time.perf_counter()
     tasks = range(1, run.federation.num_tasks + 1)
-    row = [measure(run, column) for column in tasks]
+    row = [measure(run, task, column) for column in tasks]
     masked = None
     if run.federation.benchmark.incremental == "class":
-        masked = [measure(run, column, masked=True) for column in tasks]
+        masked = [measure(run, task, column, masked=True) for column in tasks]
     name = run.federation.domain(task).name
     run.emit(TaskFinished(task, name, row, masked, time.perf_counter() - began))

@@ -23,6 +23,7 @@ class Tally:
     largest: float = 0.0
     bytes_up: int = 0
     bytes_down: int = 0
+    bytes_once: int = 0
     memory: int = 0
     paper_memory: int = 0
     max_grad: float | None = None
@@ -31,8 +32,9 @@ class Tally:
         """Add a reply up; returns why it was refused, if it was."""
         self.bytes_up += reply.bytes_up
         self.bytes_down += reply.bytes_down
-        self.memory = max(self.memory, sum(reply.held.values()))
-        self.paper_memory = max(self.paper_memory, paper_memory(reply.held))
+        self.bytes_once += reply.bytes_once
+        self.memory = max(self.memory, reply.memory)
+        self.paper_memory = max(self.paper_memory, reply.paper_memory)
         if reply.update is None:
             return reply.problem
         problem = refusal(reply.update.deltas, reply.sent)
@@ -41,7 +43,8 @@ class Tally:
             self.steps += reply.update.steps
             self.samples += reply.update.samples
             self.loss += reply.update.loss
-            self.largest = max(self.largest, norm(reply.update.deltas["theta"][: self.num_weights]))
+            delta = reply.update.deltas[next(iter(reply.sent))]
+            self.largest = max(self.largest, norm(delta[: self.num_weights]))
             if math.isfinite(seen := reply.update.numbers.get("max_grad", math.nan)):
                 self.max_grad = max(self.max_grad or 0.0, seen)
         return problem
@@ -62,11 +65,7 @@ class Tally:
             "max_grad": self.max_grad,
             "bytes_up": self.bytes_up,
             "bytes_down": self.bytes_down,
+            "bytes_once": self.bytes_once,
             "client_memory_bytes": self.memory,
             "client_memory_paper_bytes": self.paper_memory,
         }
-
-
-def paper_memory(held: dict[str, int]) -> int:
-    """The paper's counting rule: the working model and what is stored beside it; copies of the round left out."""
-    return sum(size for name, size in held.items() if name == "model" or name.startswith(("payload/", "state/")))

@@ -9,20 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from pydantic.dataclasses import dataclass as validated
 from torch.nn.functional import cross_entropy
 
-from fedspecial.core.messages import Broadcast, ClientState, Numbers, ServerState, Tensors
-from fedspecial.core.streams import stream
+from fedspecial.core.messages import Broadcast, Numbers, ServerState, Tensors, Update
+from fedspecial.core.streams import choose
+from fedspecial.methods.context import Answer, Ask, Conversation, Desk, Local, LocalData, World
 
 if TYPE_CHECKING:
-    import numpy as np
-    from torch import Tensor
+    from torch import Tensor, nn
 
-    from fedspecial.core.vector import FlatModel
+__all__ = ["Answer", "Ask", "Conversation", "Desk", "Local", "LocalData", "Method", "Pull", "RoundInfo", "World"]
 
 
 @dataclass(frozen=True)
@@ -35,6 +34,7 @@ class RoundInfo:
     client_lr: float
     mean_steps: float
     adaptive: bool = False
+    desk: Desk | None = None
 
 
 class Pull(NamedTuple):
@@ -44,28 +44,6 @@ class Pull(NamedTuple):
     weight: float
 
 
-@dataclass
-class Local:
-    """One client's turn, as the method's client half sees it."""
-
-    client: int
-    model: FlatModel
-    broadcast: Broadcast
-    state: ClientState
-    seed: int
-    lr: float
-    num_classes: int
-
-    @cached_property
-    def rng(self) -> np.random.Generator:
-        """The method's own randomness in this turn; drawing from it disturbs nobody else's."""
-        return stream(self.seed, "method", self.broadcast.task, self.broadcast.round, self.client)
-
-    @property
-    def weights(self) -> Tensor:
-        return self.model.weights
-
-
 @validated(frozen=True)
 class Method:
     """FedAvg: θ ← θ + γ_G · mean(Δ)."""
@@ -73,6 +51,10 @@ class Method:
     name: ClassVar[str] = "fedavg"
     zero: ClassVar[Mapping[str, Any] | None] = {}
     """Hyper-parameters under which the method is FedAvg bit for bit; None if there are none."""
+    personal: ClassVar[bool] = False
+    """Whether clients predict differently; accuracy is then the mean over all of them."""
+    uncounted: ClassVar[frozenset[str]] = frozenset()
+    """What the paper's table of client memory leaves out, by the names under which it is held."""
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -85,24 +67,53 @@ class Method:
         adaptive: the clients' optimiser is not plain SGD, so a step has no fixed length.
         """
 
+    def fits(self, world: World) -> None:
+        """Refuse (InputError) data that the method cannot work with, before the run starts."""
+
+    def networks(self, world: World) -> dict[str, nn.Module]:
+        """Networks beside the classifier. Their first weights stand in `server.tensors` under the same names."""
+        return {}
+
     # --- server half ------------------------------------------------------------------------------------------
 
     def begin_task(self, server: ServerState, task: int) -> None:
         """Before the first round of a task; θ is the model that ended the previous one."""
 
+    def arrival(self, server: ServerState, desk: Desk) -> Conversation | None:
+        """After `begin_task`: talk with clients that hold the new task's data, or train something at the server."""
+
+    def choose(self, server: ServerState, seed: int, task: int, round: int, clients: int, count: int) -> list[int]:
+        """Who takes part in a round: N of M, uniformly, the same for all methods."""
+        return choose(seed, task, round, clients, count)
+
     def broadcast(self, server: ServerState, client: int, task: int, round: int) -> Broadcast:
         """What client m downloads in this round."""
         return Broadcast(task, round, {"theta": server.theta})
+
+    def receive(self, server: ServerState, update: Update) -> None:
+        """Look at one client's update before it is averaged; its tensors are not to be kept without a copy."""
 
     def server_step(self, server: ServerState, mean: Tensors, info: RoundInfo) -> Numbers:
         """From the mean of the deltas to the next model; returns facts worth recording, such as λ."""
         server.theta.add_(mean["theta"], alpha=info.server_lr)
         return {}
 
-    def end_task(self, server: ServerState, task: int) -> None:
-        """After the last round of a task."""
+    def departure(self, server: ServerState, desk: Desk) -> Conversation | None:
+        """After the last round of a task, while clients still hold its data; talk with them or train something."""
+
+    def prediction(self, server: ServerState, client: int, task: int) -> Broadcast:
+        """What client m predicts with."""
+        return Broadcast(task, 0, {"theta": server.theta})
 
     # --- client half ------------------------------------------------------------------------------------------
+
+    def answer(self, local: Local, stage: str) -> Answer:
+        """Run a stage that the server asked for in `arrival` or `departure`."""
+        raise NotImplementedError(f"method '{self.name}' has no stage '{stage}'")
+
+    def replay(self, local: Local) -> tuple[Tensor, Tensor] | None:
+        """Samples (as the client stores them) and labels to train on beside the task's own."""
+        return None
 
     def begin_round(self, local: Local) -> None:
         """Before a client's first step of a round."""
@@ -123,3 +134,8 @@ class Method:
 
     def end_round(self, local: Local) -> None:
         """After a client's last step, before its delta is taken."""
+
+    def predict(self, local: Local, x: Tensor) -> Tensor:
+        """Scores of the classes, in evaluation mode, from what `prediction` brought."""
+        scores: Tensor = local.model.module(x)
+        return scores

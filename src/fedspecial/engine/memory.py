@@ -1,0 +1,55 @@
+"""What a client holds beside its data, measured, and the same by the paper's counting rule."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fedspecial.core.messages import Update
+from fedspecial.core.vector import FlatModel
+from fedspecial.methods.base import Local
+
+_STORED = ("network/", "payload/", "state/")
+
+
+def held(local: Local, update: Update, optimizer_copies: int) -> dict[str, int]:
+    """Bytes of everything a client has in memory at the end of its turn, by name."""
+    message = local.broadcast
+    sizes = {"model": nbytes(local.model.vector)}
+    sizes |= {f"network/{name}": nbytes(network.vector) for name, network in local.networks.items()}
+    sizes |= {f"download/{name}": nbytes(tensor) for name, tensor in message.vectors.items()}
+    sizes |= {f"delta/{name}": nbytes(tensor) for name, tensor in update.deltas.items()}
+    sizes |= {f"payload/{name}": nbytes(tensor) for name, tensor in message.payloads.items()}
+    sizes |= {f"state/{name}": nbytes(tensor) for name, tensor in local.state.tensors.items()}
+    sizes |= {f"scratch/{name}": _scratch(thing) for name, thing in local.scratch.items()}
+    if optimizer_copies:
+        sizes["optimizer"] = optimizer_copies * nbytes(local.model.weights)
+    return sizes
+
+
+def paper_bytes(sizes: dict[str, int], local: Local, uncounted: Collection[str]) -> int:
+    """The paper's rule: the working networks and what is stored beside them. Copies of the round are left out; stored
+    images count as float32 and at the capacity ("name/capacity" among the state's numbers) of their store."""
+    counted = {name: size for name, size in sizes.items() if name == "model" or name.startswith(_STORED)}
+    for name, tensor in local.state.tensors.items():
+        if tensor.dtype == torch.uint8:
+            rows = int(local.state.numbers.get(f"{name}/capacity", len(tensor)))
+            counted[f"state/{name}"] = 4 * rows * tensor[:1].numel()
+    return sum(size for name, size in counted.items() if name not in uncounted)
+
+
+def nbytes(tensor: Tensor) -> int:
+    return tensor.numel() * tensor.element_size()
+
+
+def _scratch(thing: Any) -> int:
+    if isinstance(thing, Tensor):
+        return nbytes(thing)
+    if isinstance(thing, FlatModel):
+        return nbytes(thing.vector)
+    if isinstance(thing, torch.optim.Optimizer):
+        return sum(nbytes(t) for kept in thing.state.values() for t in kept.values() if isinstance(t, Tensor))
+    return 0

@@ -1,0 +1,158 @@
+"""What the two halves of a method are given to work with, and the words they exchange at a task's border."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from fedspecial.core.messages import Broadcast, ClientState, Numbers, Tensors
+from fedspecial.core.streams import stream, stream_seed
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from fedspecial.core.vector import FlatModel
+
+
+@dataclass(frozen=True)
+class World:
+    """The shape of the problem, known before anything is learned.
+
+    classes:  all classes, also those that a class-incremental run has not met yet
+    features: length of the classifier's penultimate feature; None for a module without `features` and `fc`
+    mean, std: what normalised images were shifted and scaled by
+    """
+
+    kind: str
+    input_shape: tuple[int, ...]
+    classes: int
+    tasks: int
+    clients: int
+    incremental: str = "domain"
+    features: int | None = None
+    mean: tuple[float, ...] = (0.5,)
+    std: tuple[float, ...] = (0.5,)
+
+
+@dataclass
+class Desk:
+    """Where the server half works on its own. The networks are for scratch: load a vector before each use.
+
+    num_classes: outputs of the classifier in this task · old_classes: in the previous one, 0 in the first
+    """
+
+    task: int
+    model: FlatModel
+    networks: Mapping[str, FlatModel]
+    world: World
+    seed: int
+    num_classes: int
+    old_classes: int
+
+    @property
+    def last(self) -> bool:
+        """Whether no task follows."""
+        return self.task == self.world.tasks
+
+
+@dataclass(frozen=True)
+class Ask:
+    """The server asks clients (all of them, unless named) to run a stage of their half on a message."""
+
+    stage: str
+    message: Callable[[int], Broadcast]
+    clients: Sequence[int] | None = None
+
+
+@dataclass
+class Answer:
+    """What a client says in answer: named tensors and numbers, uploaded as they are."""
+
+    tensors: Tensors = field(default_factory=dict)
+    numbers: Numbers = field(default_factory=dict)
+
+
+Conversation = Generator[Ask, dict[int, Answer], None]
+"""At a task's border the server half yields `Ask`s and gets the answers by client."""
+
+
+@dataclass
+class LocalData:
+    """A client's own samples of a task: rows of a domain, as stored; `inputs` makes of them what the model takes."""
+
+    x: Tensor
+    y: Tensor
+    rows: np.ndarray
+    inputs: Callable[[Tensor], Tensor]
+    device: torch.device
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def labels(self) -> Tensor:
+        return self.y[torch.from_numpy(self.rows)]
+
+    def batch(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """These rows of the domain as the model takes them, and their labels."""
+        x, y = self.x.index_select(0, rows), self.y.index_select(0, rows)
+        return self.inputs(x.to(self.device)), y.to(self.device)
+
+    def batches(self, size: int = 256) -> Iterator[tuple[Tensor, Tensor]]:
+        """All of the client's samples once, in their own order."""
+        for rows in torch.split(torch.from_numpy(self.rows), size):
+            yield self.batch(rows)
+
+    def joined(self, x: Tensor, y: Tensor) -> LocalData:
+        """These samples and others, stored alike, as one set; the client's own come first."""
+        own = torch.from_numpy(self.rows)
+        both = torch.cat([self.x.index_select(0, own), x]), torch.cat([self.y.index_select(0, own), y])
+        return LocalData(*both, torch.arange(len(both[1])).numpy(), self.inputs, self.device)
+
+
+@dataclass
+class Local:
+    """One client's turn, as the method's client half sees it.
+
+    networks:  those of `Method.networks`, loaded with what was downloaded
+    positions: where the samples of the current batch stand among the client's own (0 … len(data) − 1)
+    scratch:   whatever the method needs until the turn is over, such as an optimiser
+    uploads:   tensors that go up with the update as they are, without being averaged
+    numbers:   numbers that go up with the update
+    """
+
+    client: int
+    model: FlatModel
+    broadcast: Broadcast
+    state: ClientState
+    seed: int
+    lr: float
+    num_classes: int
+    old_classes: int
+    world: World
+    data: LocalData
+    networks: Mapping[str, FlatModel] = field(default_factory=dict)
+    positions: Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.int64))
+    scratch: dict[str, Any] = field(default_factory=dict)
+    uploads: Tensors = field(default_factory=dict)
+    numbers: Numbers = field(default_factory=dict)
+
+    @cached_property
+    def rng(self) -> np.random.Generator:
+        """The method's own randomness in this turn; drawing from it disturbs nobody else's."""
+        return stream(self.seed, "method", self.broadcast.task, self.broadcast.round, self.client)
+
+    @cached_property
+    def generator(self) -> torch.Generator:
+        """The same for torch: ``torch.randn(n, generator=local.generator)``."""
+        keys = (self.broadcast.task, self.broadcast.round, self.client)
+        return torch.Generator().manual_seed(stream_seed(self.seed, "method-torch", *keys) % 2**63)
+
+    @property
+    def weights(self) -> Tensor:
+        return self.model.weights

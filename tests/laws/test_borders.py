@@ -1,0 +1,138 @@
+"""Stages at a task's border, networks beside the model, personal predictions: what the engine gives every method."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+import torch
+from pydantic.dataclasses import dataclass
+from torch import nn
+
+from fedspecial.core.events import of_kind, read_events
+from fedspecial.core.messages import Broadcast, ClientState, ServerState
+from fedspecial.methods.base import Answer, Ask, Conversation, Desk, Local, Method
+from worlds import begin, play, rotated_blobs
+
+
+@dataclass(frozen=True)
+class Surveyor(Method):
+    """At each task's end: every client says how many samples it has, then hears the total."""
+
+    def departure(self, server: ServerState, desk: Desk) -> Conversation:
+        counts = yield Ask("count", lambda m: Broadcast(desk.task, 0, {"theta": server.theta}))
+        total = sum(int(answer.numbers["samples"]) for answer in counts.values())
+        server.numbers[f"total{desk.task}"] = total
+        yield Ask("hear", lambda m: Broadcast(desk.task, 0, {}, numbers={"total": total}), clients=[0, 2])
+
+    def answer(self, local: Local, stage: str) -> Answer:
+        if stage == "count":
+            return Answer({"mean": local.model.vector.mean()[None]}, {"samples": len(local.data)})
+        local.state.numbers["total"] = local.broadcast.numbers["total"]
+        return Answer()
+
+
+@dataclass(frozen=True)
+class WithNetwork(Method):
+    """A network that clients move by their number beside the model."""
+
+    def networks(self, world: Any) -> dict[str, nn.Module]:
+        return {"extra": nn.Linear(2, 1, bias=False)}
+
+    def broadcast(self, server: ServerState, client: int, task: int, round: int) -> Broadcast:
+        return Broadcast(task, round, {"theta": server.theta, "extra": server.tensors["extra"]})
+
+    def end_round(self, local: Local) -> None:
+        local.networks["extra"].vector.add_(local.client)
+
+    def server_step(self, server: ServerState, mean: Any, info: Any) -> dict[str, float]:
+        server.tensors["extra"].add_(mean["extra"])
+        return super().server_step(server, mean, info)
+
+
+@dataclass(frozen=True)
+class TwoModels(Method):
+    """Even clients train and predict with θ, odd ones with a model of their own."""
+
+    personal: ClassVar[bool] = True
+
+    def begin_task(self, server: ServerState, task: int) -> None:
+        server.tensors.setdefault("odd", server.theta.clone())
+
+    def _mine(self, server: ServerState, client: int) -> dict[str, Any]:
+        return {"odd": server.tensors["odd"]} if client % 2 else {"theta": server.theta}
+
+    def broadcast(self, server: ServerState, client: int, task: int, round: int) -> Broadcast:
+        mine = self._mine(server, client)
+        return Broadcast(task, round, mine, roles={"theta": next(iter(mine))})
+
+    def server_step(self, server: ServerState, mean: Any, info: Any) -> dict[str, float]:
+        for name, delta in mean.items():
+            (server.theta if name == "theta" else server.tensors[name]).add_(delta)
+        return {}
+
+    def prediction(self, server: ServerState, client: int, task: int) -> Broadcast:
+        return self.broadcast(server, client, task, 0)
+
+
+def played(folder: Path, method: Method, **words: Any) -> Any:
+    return begin(folder, "fedavg", rotated_blobs(tasks=2), method_object=method, **words)
+
+
+def test_every_client_answers_and_an_answer_may_come_back(tmp_path: Path) -> None:
+    run = play(played(tmp_path / "run", Surveyor()))
+    assert run.server.numbers["total1"] == run.server.numbers["total2"] == 96
+    kept = [run.engine.states.load(client).numbers for client in range(4)]  # type: ignore[attr-defined]
+    assert kept == [{"total": 96}, {}, {"total": 96}, {}]
+    events = read_events(tmp_path / "run" / "events.jsonl")
+    stages = of_kind(events, "stage")
+    assert [(s["task"], s["stage"], s["asked"], s["answered"]) for s in stages] == [
+        (1, "count", 4, 4), (1, "hear", 2, 2), (2, "count", 4, 4), (2, "hear", 2, 2),
+    ]  # fmt: skip
+    assert all(s["bytes_up"] > 0 and s["bytes_down"] > 0 for s in stages)
+    assert [b["border"] for b in of_kind(events, "border")] == ["departure", "departure"]
+
+
+def test_talking_does_not_change_what_is_learned(tmp_path: Path) -> None:
+    with_talk, without = play(played(tmp_path / "a", Surveyor())), play(played(tmp_path / "b", Method()))
+    assert torch.equal(with_talk.vector, without.vector)
+
+
+def test_an_answer_that_is_not_finite_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    answer = Surveyor.answer
+
+    def spoilt(self: Surveyor, local: Local, stage: str) -> Answer:
+        heard = answer(self, local, stage)
+        return Answer({"mean": torch.tensor([float("nan")])}, heard.numbers) if local.client == 1 else heard
+
+    monkeypatch.setattr(Surveyor, "answer", spoilt)
+    play(played(tmp_path / "run", Surveyor()))
+    refused = of_kind(read_events(tmp_path / "run" / "events.jsonl"), "update_refused")
+    assert [(r["client"], r["round"], r["reason"]) for r in refused] == [(1, None, "'mean' contains NaN or Inf")] * 2
+
+
+def test_networks_beside_the_model_are_averaged_by_name(tmp_path: Path) -> None:
+    run = played(tmp_path / "run", WithNetwork(), clients_per_round=4)
+    before = run.server.tensors["extra"].clone()
+    play(run)
+    assert torch.allclose(run.server.tensors["extra"] - before, torch.full((2,), 1.5 * 6))  # mean of 0…3, six rounds
+
+
+def test_clients_may_train_different_models(tmp_path: Path) -> None:
+    run = play(played(tmp_path / "run", TwoModels(), server_lr=1.0))
+    alone = play(played(tmp_path / "alone", Method(), server_lr=1.0))
+    assert not torch.equal(run.server.tensors["odd"], run.server.theta)
+    assert not torch.equal(run.vector, alone.vector)
+
+
+def test_personal_accuracy_is_the_mean_over_clients(tmp_path: Path) -> None:
+    run = play(played(tmp_path / "run", TwoModels(), server_lr=1.0))
+    test = run.federation.domain(1).test
+    even, odd = (
+        run.engine.place.accuracy(client, run.method.prediction(run.server, client, 2), ClientState(), test)  # type: ignore[attr-defined]
+        for client in (0, 1)
+    )
+    row = of_kind(read_events(tmp_path / "run" / "events.jsonl"), "task_finished")[-1]["accuracy"]
+    assert row[0] == pytest.approx((even + odd) / 2)
+    assert even != odd
