@@ -9,15 +9,47 @@ from typing import Any
 import pytest
 import torch
 
-from fedspecial import methods, resume
+from fedspecial import Benchmark, Result, methods, resume
+from fedspecial.config import preset_words
 from fedspecial.core.events import RoundFinished, of_kind, read_events
 from fedspecial.core.messages import pack, unpack
 from fedspecial.core.streams import stream
 from fedspecial.engine import inprocess
+from fedspecial.engine.loop import Run
+from fedspecial.errors import InputError
 from fedspecial.methods import base
-from worlds import begin, images, learn, play, rotated_blobs
+from fedspecial.methods.base import World
+from worlds import begin, images, play, rotated_blobs
+from worlds import learn as learn_in
 
 every_method = pytest.mark.parametrize("name", methods.names())
+
+
+def world_of(name: str) -> tuple[Benchmark, dict[str, Any]]:
+    """Points for methods that take any data, small images for those that need them; networks of a laptop's size."""
+    sizes = {k: v for k, v in preset_words("digits-shift")["methods"].get(name, {}).items() if k not in ("lam", "mu")}
+    try:
+        methods.find(name)().fits(World("table", (6,), 3, 3, 4, features=8))
+    except InputError:
+        return images(tasks=3), {"model": "cnn", "width": 4, **sizes}
+    return rotated_blobs(), sizes
+
+
+def learn(folder: Path, name: str, benchmark: Benchmark | None = None, *, zero: bool = False, **words: Any) -> Result:
+    """A run of a method in its world; `zero` puts its hyper-parameters where it is FedAvg."""
+    world, sizes = world_of(name)
+    own = {**sizes, **(methods.find(name).zero or {})} if zero else sizes
+    return learn_in(folder, name, benchmark or world, **{**own, **words})
+
+
+def fedavg_in_the_world_of(name: str, folder: Path) -> Result:
+    world, words = world_of(name)
+    return learn_in(folder, "fedavg", world, **{k: v for k, v in words.items() if k in ("model", "width")})
+
+
+def begun(folder: Path, name: str, **words: Any) -> Run:
+    world, sizes = world_of(name)
+    return begin(folder, name, world, **{**sizes, **words})
 
 
 def without_times(folder: Path) -> list[dict[str, Any]]:
@@ -29,10 +61,9 @@ def without_times(folder: Path) -> list[dict[str, Any]]:
 
 @every_method
 def test_its_zero_is_fedavg_bit_for_bit(name: str, tmp_path: Path) -> None:
-    zero = methods.find(name).zero
-    assert zero is not None
-    ours = learn(tmp_path / "zero", name, **zero)
-    fedavg = learn(tmp_path / "fedavg", "fedavg")
+    assert methods.find(name).zero is not None
+    ours = learn(tmp_path / "zero", name, zero=True)
+    fedavg = fedavg_in_the_world_of(name, tmp_path / "fedavg")
     assert ours.model_sha256 == fedavg.model_sha256
     assert ours.matrix == fedavg.matrix
 
@@ -40,7 +71,7 @@ def test_its_zero_is_fedavg_bit_for_bit(name: str, tmp_path: Path) -> None:
 @every_method
 def test_all_methods_face_the_same_federation(name: str, tmp_path: Path) -> None:
     learn(tmp_path / "ours", name)
-    learn(tmp_path / "fedavg", "fedavg")
+    fedavg_in_the_world_of(name, tmp_path / "fedavg")
     ours, theirs = (of_kind(without_times(tmp_path / folder), "round") for folder in ("ours", "fedavg"))
     assert len(ours) == len(theirs) == 9
     for own, fedavg in zip(ours, theirs, strict=True):
@@ -76,7 +107,7 @@ def test_identical_clients_equal_one_client(name: str, tmp_path: Path, monkeypat
     monkeypatch.setattr(inprocess, "stream", lambda seed, purpose, *keys: stream(seed, purpose, *keys[:-1]))
     shas = []
     for count in (4, 1):
-        run = begin(tmp_path / str(count), name, clients=4, clients_per_round=count)
+        run = begun(tmp_path / str(count), name, clients=4, clients_per_round=count)
         rows = run.federation.rows(1, 0)
         run.federation.rows = lambda task, client, rows=rows: rows  # type: ignore[method-assign, misc]
         play(run)
@@ -98,14 +129,14 @@ def test_a_run_stopped_anywhere_goes_on_to_the_same_end(name: str, tmp_path: Pat
     with pytest.raises(KeyboardInterrupt):
         learn(tmp_path / "cut", name, listeners=[stop_at(1, 1)])
     with pytest.raises(KeyboardInterrupt):
-        resume(tmp_path / "cut", benchmark=rotated_blobs(), listeners=[stop_at(2, 2)])
-    assert resume(tmp_path / "cut", benchmark=rotated_blobs()).model_sha256 == whole.model_sha256
+        resume(tmp_path / "cut", benchmark=world_of(name)[0], listeners=[stop_at(2, 2)])
+    assert resume(tmp_path / "cut", benchmark=world_of(name)[0]).model_sha256 == whole.model_sha256
     assert without_times(tmp_path / "cut") == without_times(tmp_path / "whole")
 
 
 @every_method
 def test_state_survives_being_written_and_read(name: str, tmp_path: Path) -> None:
-    run = begin(tmp_path / "run", name)
+    run = begun(tmp_path / "run", name)
     play(run)
     tensors, numbers = unpack(pack(run.server.tensors, run.server.numbers))
     assert numbers == run.server.numbers
@@ -116,7 +147,8 @@ def test_state_survives_being_written_and_read(name: str, tmp_path: Path) -> Non
 @every_method
 @pytest.mark.parametrize("policy", ["average", "mean-only", "local"])
 def test_it_learns_with_every_batch_norm_policy(name: str, policy: str, tmp_path: Path) -> None:
-    result = learn(tmp_path / "run", name, images(), model="cnn", width=4, batch_norm=policy, rounds=6, partition="iid")
+    words = {"model": "cnn", "width": 4, "batch_norm": policy, "rounds": 6, "partition": "iid"}
+    result = learn(tmp_path / "run", name, images(), **words)
     assert result.refused_updates == 0
     assert all(0 <= accuracy <= 1 for row in result.matrix for accuracy in row)
     assert result.matrix[0][0] > 0.6
@@ -140,7 +172,7 @@ def test_hyperparameters_are_frozen_and_are_all_there_is(name: str) -> None:
 
 @every_method
 def test_clients_without_data_or_with_one_class_do_not_stop_it(name: str, tmp_path: Path) -> None:
-    run = begin(tmp_path / "run", name, clients=3, clients_per_round=3)
+    run = begun(tmp_path / "run", name, clients=3, clients_per_round=3)
     labels = run.federation.domain(1).train.y
     hands = [[], torch.nonzero(labels == 0).flatten().tolist(), list(range(10))]
     run.federation.rows = lambda task, client: torch.tensor(hands[client], dtype=torch.int64).numpy()  # type: ignore[method-assign]
@@ -151,3 +183,36 @@ def test_clients_without_data_or_with_one_class_do_not_stop_it(name: str, tmp_pa
     }
     assert all(event["num_accepted"] == 2 for event in events if event["event"] == "round")
     assert bool(torch.isfinite(run.vector).all())
+
+
+@every_method
+def test_what_the_clients_keep_survives_being_written_and_read(name: str, tmp_path: Path) -> None:
+    run = play(begun(tmp_path / "run", name))
+    for client in run.engine.states.index:  # type: ignore[attr-defined]
+        state = run.engine.states.load(client)  # type: ignore[attr-defined]
+        tensors, numbers = unpack(pack(state.tensors, state.numbers))
+        assert numbers == state.numbers
+        assert all(torch.equal(tensors[key], state.tensors[key]) for key in state.tensors)
+
+
+@every_method
+def test_costs_are_measured(name: str, tmp_path: Path) -> None:
+    result = learn(tmp_path / "run", name)
+    rounds = of_kind(read_events(tmp_path / "run" / "events.jsonl"), "round")
+    assert all(r["bytes_up"] > 0 and 0 <= r["bytes_once"] < r["bytes_down"] for r in rounds)
+    assert result.client_memory_bytes > result.client_memory_paper_bytes > 0
+    fedavg = fedavg_in_the_world_of(name, tmp_path / "fedavg")
+    assert result.bytes_down >= fedavg.bytes_down
+    assert result.client_memory_paper_bytes >= fedavg.client_memory_paper_bytes
+
+
+def test_every_method_learns_something_else(tmp_path: Path) -> None:
+    """From the second task on, where the methods begin to differ, no two of them hold the same model."""
+    shas = {
+        name: learn_in(
+            tmp_path / name, name, images(), model="cnn", width=4,
+            **{k: v for k, v in world_of(name)[1].items() if k not in ("model", "width")},
+        ).model_sha256
+        for name in methods.names()
+    }  # fmt: skip
+    assert len(set(shas.values())) == len(shas), shas
