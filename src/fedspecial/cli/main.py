@@ -11,7 +11,7 @@ import typer
 
 from fedspecial import config as words_of
 from fedspecial import rundir
-from fedspecial.cli import data, theory
+from fedspecial.cli import data, flower, theory
 from fedspecial.cli.console import err, fail, one_line_errors, out
 from fedspecial.config import Config, Words, parse_pairs, read_words
 from fedspecial.errors import InputError
@@ -30,6 +30,7 @@ app = typer.Typer(
 )
 app.add_typer(data.app, name="data")
 app.add_typer(theory.app, name="theory")
+app.add_typer(flower.app, name="flower")
 
 WordsArgument = Annotated[list[str] | None, typer.Argument(metavar="[BENCHMARK | CONFIG.yaml] [KEY=VALUE]...")]
 _OPTIONS = {"method": "--methods", "seed": "--seeds", "out": "--out"}
@@ -79,7 +80,6 @@ def compare(
     Example:  fedspecial compare digits-shift --methods special,fedavg --seeds 25,225,2025
     """
     from fedspecial import compare as comparison
-    from fedspecial import methods as registry
 
     with one_line_errors():
         for word in words:
@@ -87,11 +87,23 @@ def compare(
                 raise InputError(f"{word}: in a comparison this is said with {_OPTIONS[key]}")
         given = _given(words, data)
         benchmark = str(given.pop("benchmark", Config().benchmark))
-        names = registry.names() if methods == "all" else [name.strip() for name in methods.split(",")]
+        names = _all_for(benchmark) if methods == "all" else [name.strip() for name in methods.split(",")]
         folder = out_folder or rundir.next_number(f"compare-{benchmark}")
         planned = comparison.plan(benchmark, names, _numbers(seeds), given, folder)
         results = _run_planned(planned, jobs)
         _print_comparison(benchmark, folder, results, matrices)
+
+
+def _all_for(benchmark: str) -> list[str]:
+    """Every method that works on the benchmark's data; the others are named, not left out in silence."""
+    from fedspecial import methods
+    from fedspecial.data import catalogue
+
+    kind = catalogue.entry(str(words_of.preset_words(benchmark).get("benchmark", benchmark))).kind
+    names = methods.names_for(kind)
+    if others := [name for name in methods.names() if name not in names]:
+        out.print(f"left out, since they do not work on {kind} data: {', '.join(others)}", markup=False)
+    return names
 
 
 @app.command()

@@ -13,19 +13,7 @@ from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
 from fedspecial.deploy.arrays import Refused, values_like
-
-Site = int | str
-
-
-@dataclass(frozen=True)
-class Refusal:
-    """One reply that was not used: which site, and why."""
-
-    site: Site
-    reason: str
-
-    def __str__(self) -> str:
-        return f"site {self.site}: {self.reason}"
+from fedspecial.deploy.records import Refusal, Site
 
 
 @dataclass

@@ -27,7 +27,8 @@ from flwr.serverapp.strategy import Strategy
 from numpy.typing import NDArray
 
 from fedspecial.deploy.arrays import Values, is_finite, is_float, read, record_of, values_of
-from fedspecial.deploy.replies import Sifted, Site, lasting_names, sift
+from fedspecial.deploy.records import Site
+from fedspecial.deploy.replies import Sifted, lasting_names, sift
 from fedspecial.errors import InputError
 
 log = logging.getLogger("fedspecial")
