@@ -64,7 +64,7 @@ def parts_of(run: Run, round: int) -> dict[str, tuple[int, Callable[[], object]]
 
     return {
         "download": (CHOSEN, lambda: run.model.load(theta)),
-        "delta": (CHOSEN, lambda: run.engine._deltas(message, delta)),
+        "delta": (CHOSEN, lambda: run.engine.place._deltas(message)),
         "norms": (2 * CHOSEN + 2, lambda: norm(delta)),
         "add": (CHOSEN, lambda: mean.add({"theta": delta})),
         "mean": (1, lambda: mean.result(1.0)),

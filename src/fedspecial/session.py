@@ -275,6 +275,7 @@ def _started(run: Run) -> RunStarted:
         run.config.seed,
         benchmark.task_names,
         run.config.rounds,
+        run.federation.clients,
         layout.num_weights,
         layout.size - layout.num_weights,
         layout.fingerprint,

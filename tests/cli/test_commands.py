@@ -23,7 +23,8 @@ Call = Callable[..., Outcome]
 
 KEYS = {
     *("method", "benchmark", "seed", "tasks", "matrix", "acc", "bwt", "worst_drop", "forgetting", "rounds_to_best"),
-    *("seconds_per_round", "bytes_up", "bytes_down", "client_memory_bytes", "client_memory_paper_bytes"),
+    *("seconds_per_round", "seconds_between_tasks", "bytes_up", "bytes_down", "bytes_once"),
+    *("client_memory_bytes", "client_memory_paper_bytes"),
     *("lam", "mu", "drift", "model_sha256", "refused_updates", "rounds_held"),
     *("matrix_masked", "acc_masked", "bwt_masked"),
 }

@@ -1,4 +1,4 @@
-"""The command line: ``fedspecial run``, ``resume``, ``compare``, ``evaluate``, ``list``, ``data``, ``theory``."""
+"""The command line: ``fedspecial run``, ``resume``, ``compare``, ``evaluate``, ``study``, ``report``, ``data``, …"""
 
 from __future__ import annotations
 
@@ -30,6 +30,8 @@ app = typer.Typer(
 )
 app.add_typer(data.app, name="data")
 app.add_typer(theory.app, name="theory")
+for command in (study.study, study.report, study.tune):
+    app.command()(command)
 app.add_typer(flower.app, name="flower")
 
 WordsArgument = Annotated[list[str] | None, typer.Argument(metavar="[BENCHMARK | CONFIG.yaml] [KEY=VALUE]...")]

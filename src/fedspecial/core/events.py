@@ -29,6 +29,7 @@ class RunStarted:
     seed: int
     tasks: list[str]
     rounds: int
+    clients: int
     num_weights: int
     num_buffers: int
     layout: str

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 _BUILT_IN = {
     "fedavg": ("fedavg:FedAvg", "average the clients; the baseline that forgets"),
     "fedprox": ("fedprox:FedProx", "clients stay near this round's model"),
+    "mfcl": ("mfcl:Mfcl", "clients replay images of a generator that the server distils from the model"),
+    "flwf2t": ("flwf2t:FLwF2T", "clients are taught by the global model and by their own past one"),
     "special-c": ("special_c:SpecialC", "clients are pulled towards the previous task's model"),
     "special": ("special:Special", "the server pulls towards the previous task's model"),
 }
@@ -25,6 +27,11 @@ _BUILT_IN = {
 
 def names() -> list[str]:
     return list(_BUILT_IN)
+
+
+def names_for(kind: str) -> list[str]:
+    """The methods that work on such data: "image", "table" or "text"."""
+    return [name for name in _BUILT_IN if kind in find(name).kinds]
 
 
 def describe(name: str) -> str:

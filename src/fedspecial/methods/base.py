@@ -16,6 +16,7 @@ from torch.nn.functional import cross_entropy
 
 from fedspecial.core.messages import Broadcast, Numbers, ServerState, Tensors, Update
 from fedspecial.core.streams import choose
+from fedspecial.errors import InputError
 from fedspecial.methods.context import Answer, Ask, Conversation, Desk, Local, LocalData, World
 
 if TYPE_CHECKING:
@@ -51,6 +52,8 @@ class Method:
     name: ClassVar[str] = "fedavg"
     zero: ClassVar[Mapping[str, Any] | None] = {}
     """Hyper-parameters under which the method is FedAvg bit for bit; None if there are none."""
+    kinds: ClassVar[tuple[str, ...]] = ("image", "table", "text")
+    """Data that the method can work with."""
     personal: ClassVar[bool] = False
     """Whether clients predict differently; accuracy is then the mean over all of them."""
     uncounted: ClassVar[frozenset[str]] = frozenset()
@@ -69,6 +72,8 @@ class Method:
 
     def fits(self, world: World) -> None:
         """Refuse (InputError) data that the method cannot work with, before the run starts."""
+        if world.kind not in self.kinds:
+            raise InputError(f"method={self.name}: it works on {' or '.join(self.kinds)} data, not on {world.kind} data")
 
     def networks(self, world: World) -> dict[str, nn.Module]:
         """Networks beside the classifier. Their first weights stand in `server.tensors` under the same names."""

@@ -27,9 +27,24 @@ def seconds_per_round(rounds: Events) -> float:
 
 
 def bytes_per_client(rounds: Events, direction: str) -> float:
-    """Mean bytes per chosen client and round, as serialised; `direction` is "up" or "down"."""
+    """Mean bytes per chosen client and round, as serialised; `direction` is "up" or "down". What is sent once a task
+    is left out."""
     total: int = sum(r[f"bytes_{direction}"] for r in rounds)
+    if direction == "down":
+        total -= sum(r["bytes_once"] for r in rounds)
     return total / sum(len(r["clients"]) for r in rounds)
+
+
+def bytes_once(rounds: Events, stages: Events, clients: int, tasks: int) -> float:
+    """Mean bytes per client and task, up and down, that are not sent every round: payloads, and stages at borders."""
+    total: int = sum(r["bytes_once"] for r in rounds) + sum(s["bytes_up"] + s["bytes_down"] for s in stages)
+    return total / (clients * tasks)
+
+
+def seconds_between_tasks(borders: Events, tasks: int) -> float:
+    """Mean per task of what a method does when tasks begin and end."""
+    total: float = sum(b["seconds"] for b in borders)
+    return total / tasks
 
 
 def largest(rounds: Events, field: str) -> int:

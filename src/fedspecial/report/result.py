@@ -14,7 +14,10 @@ from fedspecial.metrics import matrix as metrics
 
 @dataclass(frozen=True)
 class Result:
-    """Accuracies are fractions; sizes are bytes; None means "not defined here"."""
+    """Accuracies are fractions; sizes are bytes; None means "not defined here".
+
+    bytes_up, bytes_down: per chosen client and round · bytes_once: per client and task, what is not sent every round
+    """
 
     method: str
     benchmark: str
@@ -27,8 +30,10 @@ class Result:
     forgetting: float | None
     rounds_to_best: int | None
     seconds_per_round: float
+    seconds_between_tasks: float
     bytes_up: float
     bytes_down: float
+    bytes_once: float
     client_memory_bytes: int
     client_memory_paper_bytes: int
     lam: float | None
@@ -70,8 +75,10 @@ def result_of(events: Sequence[dict[str, Any]]) -> Result:
         forgetting=metrics.forgetting(matrix),
         rounds_to_best=costs.rounds_to_best(rounds, started["tasks"]),
         seconds_per_round=costs.seconds_per_round(rounds),
+        seconds_between_tasks=costs.seconds_between_tasks(of_kind(events, "border"), len(started["tasks"])),
         bytes_up=costs.bytes_per_client(rounds, "up"),
         bytes_down=costs.bytes_per_client(rounds, "down"),
+        bytes_once=costs.bytes_once(rounds, of_kind(events, "stage"), started["clients"], len(started["tasks"])),
         client_memory_bytes=costs.largest(rounds, "client_memory_bytes"),
         client_memory_paper_bytes=costs.largest(rounds, "client_memory_paper_bytes"),
         lam=fmean(r["lam"] for r in anchored) if anchored else started["hyperparameters"].get("lam"),
