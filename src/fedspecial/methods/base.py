@@ -73,7 +73,9 @@ class Method:
     def fits(self, world: World) -> None:
         """Refuse (InputError) data that the method cannot work with, before the run starts."""
         if world.kind not in self.kinds:
-            raise InputError(f"method={self.name}: it works on {' or '.join(self.kinds)} data, not on {world.kind} data")
+            raise InputError(
+                f"method={self.name}: it works on {' or '.join(self.kinds)} data, not on {world.kind} data"
+            )
 
     def networks(self, world: World) -> dict[str, nn.Module]:
         """Networks beside the classifier. Their first weights stand in `server.tensors` under the same names."""
