@@ -58,33 +58,48 @@ def _reader_words(benchmark: str) -> Iterable[str]:
 
 
 def run_all(jobs: Sequence[Job], parallel: int, tick: Callable[[], None]) -> dict[str, list[Result]]:
-    """Runs what is missing, goes on with what was stopped, and gives the results by method.
-
-    `tick` is called about four times a second, to show progress from the runs' own event files.
-    """
+    """Runs what is missing, goes on with what was stopped, and gives the results by method."""
     from fedspecial.api import resume
 
+    run_missing(jobs, parallel, tick)
+    results: dict[str, list[Result]] = {}
+    for job in jobs:
+        results.setdefault(job.method, []).append(resume(job.folder))
+    return results
+
+
+def run_missing(
+    jobs: Sequence[Job],
+    parallel: int,
+    tick: Callable[[], None],
+    failed: Callable[[Job, Exception], None] | None = None,
+) -> None:
+    """Runs what is missing and goes on with what was stopped, `parallel` runs side by side.
+
+    `tick` is called about four times a second, to show progress from the runs' own event files. A run that fails ends
+    all of them, or is told to `failed` and the others go on.
+    """
     for job in jobs:
         _check_found(job)
     left = [job for job in jobs if not (job.folder / "result.json").exists()]
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(max(1, min(parallel, len(left))), mp_context=context, initializer=_deaf) as pool:
-        futures: set[Future[None]] = {pool.submit(_work, job) for job in left}
+        futures: dict[Future[None], Job] = {pool.submit(_work, job): job for job in left}
         try:
             while futures:
-                done, futures = wait(futures, timeout=0.25, return_when="FIRST_COMPLETED")
+                done, _ = wait(futures, timeout=0.25, return_when="FIRST_COMPLETED")
                 tick()
                 for future in done:
-                    future.result()
+                    job, error = futures.pop(future), future.exception()
+                    if error is not None and (failed is None or not isinstance(error, Exception)):
+                        raise error
+                    if error is not None and failed is not None:
+                        failed(job, error)
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             for process in multiprocessing.active_children():
                 process.terminate()
             raise
-    results: dict[str, list[Result]] = {}
-    for job in jobs:
-        results.setdefault(job.method, []).append(resume(job.folder))
-    return results
 
 
 def _deaf() -> None:

@@ -11,7 +11,7 @@ import typer
 
 from fedspecial import config as words_of
 from fedspecial import rundir
-from fedspecial.cli import data, flower, theory
+from fedspecial.cli import data, flower, study, theory
 from fedspecial.cli.console import err, fail, one_line_errors, out
 from fedspecial.config import Config, Words, parse_pairs, read_words
 from fedspecial.errors import InputError
@@ -30,8 +30,6 @@ app = typer.Typer(
 )
 app.add_typer(data.app, name="data")
 app.add_typer(theory.app, name="theory")
-for command in (study.study, study.report, study.tune):
-    app.command()(command)
 app.add_typer(flower.app, name="flower")
 
 WordsArgument = Annotated[list[str] | None, typer.Argument(metavar="[BENCHMARK | CONFIG.yaml] [KEY=VALUE]...")]
@@ -161,6 +159,10 @@ def list_(what: Annotated[str, typer.Argument(metavar="methods|benchmarks|models
         width = max(map(len, lines))
         for name, text in lines.items():
             out.print(f"{name:<{width}}  {text}", markup=False)
+
+
+for command in (study.study, study.report, study.tune):
+    app.command()(command)
 
 
 def _given(words: list[str], data: str | None) -> Words:

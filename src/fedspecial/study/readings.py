@@ -1,0 +1,106 @@
+"""What is read from a finished run. Its events are the only source, and result.json's functions the only arithmetic."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from fedspecial.core.events import of_kind, read_events
+from fedspecial.report.result import Result, result_of
+
+Events = list[dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Run:
+    """A finished run, read from its events."""
+
+    folder: Path
+    result: Result
+    versions: Mapping[str, str]
+
+    @staticmethod
+    def read(folder: Path) -> Run | None:
+        """None where the run has not been finished."""
+        path = folder / "events.jsonl"
+        events = read_events(path) if path.exists() else []
+        if not of_kind(events, "run_finished"):
+            return None
+        return Run(folder, result_of(events), of_kind(events, "run_started")[0]["versions"])
+
+    def events(self) -> Events:
+        return read_events(self.folder / "events.jsonl")
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A number of a run. `better`: 1 if more is better, -1 if less is, 0 if neither."""
+
+    title: str
+    read: Callable[[Run], float | None]
+    better: int = 1
+    scale: float = 100.0
+    digits: int = 2
+
+
+def second_task(run: Run) -> list[tuple[float, float, float]]:
+    """Accuracy on task 1, on task 2 and on both, after every evaluated round of task 2.
+
+    Both: the plain mean of the two, which is the accuracy on their union where as many samples of each are tested.
+    """
+    if len(run.result.tasks) < 2:
+        return []
+    first, second = run.result.tasks[:2]
+    curves = [r["accuracy"] for r in of_kind(run.events(), "round") if r["task"] == 2 and second in r["accuracy"]]
+    return [(at[first], at[second], (at[first] + at[second]) / 2) for at in curves]
+
+
+def _of_second_task(column: int, part: Callable[[list[float]], float]) -> Callable[[Run], float | None]:
+    def read(run: Run) -> float | None:
+        curve = [point[column] for point in second_task(run)]
+        return part(curve) if curve else None
+
+    return read
+
+
+def _early(curve: list[float]) -> float:
+    return fmean(curve[: max(1, len(curve) // 4)])
+
+
+def _late_gain(curve: list[float]) -> float:
+    return curve[-1] - curve[len(curve) // 2 - 1] if len(curve) > 1 else 0.0
+
+
+def domain_metric(number: int) -> Metric:
+    """Accuracy on one domain after the last task: A[K][j], counted from 1."""
+    return Metric(f"task {number}", lambda run: run.result.matrix[-1][number - 1])
+
+
+MIB = 1 / 2**20
+
+METRICS: Mapping[str, Metric] = {
+    "acc": Metric("ACC", lambda run: run.result.acc),
+    "bwt": Metric("BWT", lambda run: run.result.bwt),
+    "worst_drop": Metric("worst drop", lambda run: run.result.worst_drop),
+    "acc_masked": Metric("ACC, masked", lambda run: run.result.acc_masked),
+    "bwt_masked": Metric("BWT, masked", lambda run: run.result.bwt_masked),
+    "rounds_to_best": Metric("rounds to best", lambda run: run.result.rounds_to_best, -1, 1.0, 1),
+    "seconds_per_round": Metric("s / round", lambda run: run.result.seconds_per_round, -1, 1.0),
+    "memory": Metric("memory, MiB", lambda run: run.result.client_memory_paper_bytes, -1, MIB),
+    "memory_all": Metric("all held, MiB", lambda run: run.result.client_memory_bytes, -1, MIB),
+    "bytes_up": Metric("up, MiB", lambda run: run.result.bytes_up, -1, MIB),
+    "bytes_down": Metric("down, MiB", lambda run: run.result.bytes_down, -1, MIB),
+    "first_early": Metric("task 1, early", _of_second_task(0, _early)),
+    "second_early": Metric("task 2, early", _of_second_task(1, _early)),
+    "first_end": Metric("task 1, end", _of_second_task(0, lambda curve: curve[-1])),
+    "second_end": Metric("task 2, end", _of_second_task(1, lambda curve: curve[-1])),
+    "union_end": Metric("both, end", _of_second_task(2, lambda curve: curve[-1])),
+    "first_gain": Metric("task 1, late gain", _of_second_task(0, _late_gain)),
+}
+
+
+def metric(key: str) -> Metric:
+    return domain_metric(int(key.removeprefix("task:"))) if key.startswith("task:") else METRICS[key]

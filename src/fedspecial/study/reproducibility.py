@@ -1,0 +1,60 @@
+"""REPRODUCIBILITY.md: each claim of the paper, published value, ours, seeds, command, verdict."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from fedspecial.study.claims import FAILS, HOLDS, RULE, UNKNOWN, VERDICTS
+from fedspecial.study.page import Section, missing_lines, versions_line
+from fedspecial.study.tables import markdown
+
+MARKS = {HOLDS: "✓ holds", FAILS: "✗ does not hold", UNKNOWN: "? can't tell at this scale"}
+
+
+def reproducibility(sections: Sequence[Section]) -> str:
+    """The whole page in Markdown."""
+    verdicts = Counter(judgement.verdict for section in sections for _, _, judgement in section.judged)
+    counted = ", ".join(f"{verdicts[verdict]} {verdict}" for verdict in VERDICTS)
+    lines = [
+        "# Reproducibility",
+        "",
+        "Written by `fedspecial report` from the events of the runs. What each study is, and how to run it, is said in",
+        "[docs/studies.md](docs/studies.md).",
+        "",
+        f"Claims: {counted}. Versions: {versions_line(sections)}.",
+        "",
+        RULE,
+        "",
+    ]
+    for section in sections:
+        lines += _section(section)
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _section(section: Section) -> list[str]:
+    evidence, study, ask = section.evidence, section.evidence.study, section.evidence.ask
+    seeds = ", ".join(map(str, ask.seeds))
+    lines = [
+        f"## {study.name}: {study.title}",
+        "",
+        f"In the paper: {study.paper}. Scale {ask.scale}, seeds {seeds}; {evidence.finished} of "
+        f"{evidence.wanted} runs.",
+        "",
+        f"    {ask.command}",
+        "",
+    ]
+    for line in missing_lines(evidence):
+        lines += [line, ""]
+    for table in section.tables:
+        lines += [f"**{table.title}**", "", markdown(table)]
+    if study.note:
+        lines += [study.note, ""]
+    if section.judged:
+        lines += ["| claim | published | ours | verdict |", "|---|---|---|---|"]
+        for text, claim, judgement in section.judged:
+            asked = " *(our question)*" if claim.ours else ""
+            cells = (text + asked, judgement.published, judgement.ours, MARKS[judgement.verdict])
+            lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+        lines.append("")
+    return lines
