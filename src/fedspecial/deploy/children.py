@@ -1,0 +1,50 @@
+"""Finding and ending processes by a mark in their environment, which children inherit wherever they move to."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+
+MARK = "FEDSPECIAL_FEDERATION"
+
+
+def marked(mark: str) -> set[int]:
+    """Living processes whose mark is `mark`, or begins with it and a slash; none where there is no /proc."""
+    wanted = f"{MARK}={mark}".encode()
+    found = set()
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError, ProcessLookupError):
+            words = (folder / "environ").read_bytes().split(b"\0")
+            if any(word == wanted or word.startswith(wanted + b"/") for word in words):
+                found.add(int(folder.name))
+    return found - {os.getpid()}
+
+
+def end(processes: Iterable[subprocess.Popen[bytes]], mark: str, *, number: int, grace: float) -> None:
+    """Send a signal to our own children, give them time, then kill what is left of them and, by `mark`, of theirs."""
+    ours = list(processes)
+    for process in ours:
+        if process.poll() is None:
+            process.send_signal(number)
+    _wait(ours, grace)
+    for process in ours:
+        process.kill()
+    limit = time.monotonic() + grace
+    while mark and (left := marked(mark)) and time.monotonic() < limit:
+        for pid in left:
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.02)
+    _wait(ours, grace)
+
+
+def _wait(processes: Iterable[subprocess.Popen[bytes]], seconds: float) -> None:
+    limit = time.monotonic() + seconds
+    for process in processes:
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(max(0.0, limit - time.monotonic()))
