@@ -1,0 +1,162 @@
+"""FLwF-2T (Usmanova et al., 2021): learning without forgetting in a federation, with two teachers.
+
+    L = α·CE(f(x), y) + β·KD(f, f_client) + (1 − α − β)·KD(f, f_server)        from the second task on
+    KD(f, g) = −mean_x Σ_c softmax(g(x)/τ)_c · log softmax(f(x)/τ)_c           over the classes of the previous task
+
+f: the client's model · f_server: the downloaded θ_i^t · f_client: the client's own model as it was after its last
+training in the previous task · α: `alpha_ce` · β: `beta_past` · τ: `temperature`. The server is FedAvg's.
+
+A client that took no part in the previous task has no such model; it downloads θ_{i−1}, once a task. With
+``teacher=global`` all clients do. Teachers are frozen and in evaluation mode, so what they say of a sample does not
+change: the client's is asked once a task, the server's once a round. The first task is FedAvg's, without a teacher.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, ClassVar, Literal, NamedTuple
+
+import torch
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.nn.functional import cross_entropy, softmax
+
+from fedspecial.core.messages import Broadcast, ServerState, Update
+from fedspecial.methods.base import Local, Method
+
+Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
+
+
+class Teacher(NamedTuple):
+    """A frozen model (its tensors by name) and its logits on the client's samples, NaN where it was not asked yet."""
+
+    weight: float
+    tensors: dict[str, Tensor]
+    logits: Tensor
+
+
+@dataclass(frozen=True)
+class FLwF2T(Method):
+    name: ClassVar[str] = "flwf2t"
+    zero: ClassVar = {"alpha_ce": 1.0, "beta_past": 0.0}
+    # The newest local model is the working model itself, kept because it will be the next task's teacher.
+    uncounted: ClassVar = frozenset({"state/model", "state/past_logits"})
+
+    alpha_ce: Share = 0.5
+    beta_past: Share = 0.25
+    temperature: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 2.0
+    teacher: Literal["own", "global"] = "own"
+
+    def __post_init__(self) -> None:
+        if self.alpha_ce + self.beta_past > 1 + 1e-9:
+            raise ValueError(
+                f"alpha_ce={self.alpha_ce:g} and beta_past={self.beta_past:g} sum to more than 1, "
+                "which leaves the server's teacher a negative weight"
+            )
+
+    @property
+    def _server_weight(self) -> float:
+        return max(0.0, 1 - (self.alpha_ce + self.beta_past))
+
+    @property
+    def _keeps_own(self) -> bool:
+        return self.beta_past > 0 and self.teacher == "own"
+
+    def begin_task(self, server: ServerState, task: int) -> None:
+        if self.beta_past > 0 and task > 1:
+            server.tensors["past"] = server.theta.clone()
+            server.tensors["with_past"] = server.tensors.pop("trained", torch.empty(0, dtype=torch.int64))
+
+    def broadcast(self, server: ServerState, client: int, task: int, round: int) -> Broadcast:
+        message = super().broadcast(server, client, task, round)
+        if "past" in server.tensors and client not in server.tensors["with_past"]:
+            message.payloads["past"] = server.tensors["past"]
+        return message
+
+    def receive(self, server: ServerState, update: Update) -> None:
+        """Remember who has trained in this task, and so will have a teacher of its own in the next."""
+        if self._keeps_own:
+            known = server.tensors.get("trained", torch.empty(0, dtype=torch.int64))
+            server.tensors["trained"] = torch.tensor(sorted({*known.tolist(), update.client}))
+
+    def begin_round(self, local: Local) -> None:
+        if self.beta_past > 0:
+            self._turn_the_page(local)
+        if local.old_classes == 0:
+            return
+        state, message = local.state, local.broadcast
+        teachers = []
+        if self._server_weight > 0:
+            local.scratch["server_logits"] = _unasked(local)
+            frozen = _frozen(local, message.theta)
+            teachers.append(Teacher(self._server_weight, frozen, local.scratch["server_logits"]))
+        if self.beta_past > 0:
+            past = message.payloads["past"] if "past" in message.payloads else state.tensors["past"]
+            teachers.append(Teacher(self.beta_past, _frozen(local, past), state.tensors["past_logits"]))
+        local.scratch["teachers"] = teachers
+
+    def _turn_the_page(self, local: Local) -> None:
+        """In a client's first turn of a task, its newest model becomes its past one."""
+        task, kept, numbers = local.broadcast.task, local.state.tensors, local.state.numbers
+        if numbers.get("task") == task:
+            return
+        numbers["task"] = task
+        newest = kept.pop("model", None)
+        kept.pop("past", None)
+        if newest is not None and "past" not in local.broadcast.payloads:
+            kept["past"] = newest
+        if task > 1:
+            kept["past_logits"] = _unasked(local)
+
+    def loss(self, local: Local, x: Tensor, y: Tensor) -> Tensor:
+        teachers: Sequence[Teacher] = local.scratch.get("teachers", ())
+        if not teachers:
+            return super().loss(local, x, y)
+        logits = local.model.module(x)
+        total = self.alpha_ce * cross_entropy(logits, y)
+        for teacher in teachers:
+            taught = _asked(local, teacher, x)
+            total = total + teacher.weight * distillation(logits[:, : local.old_classes], taught, self.temperature)
+        return total
+
+    def end_round(self, local: Local) -> None:
+        if self._keeps_own and local.broadcast.task < local.world.tasks:
+            local.state.tensors["model"] = local.model.vector.clone()
+
+
+def distillation(student: Tensor, teacher: Tensor, temperature: float) -> Tensor:
+    """KD(f, g) of logits, both softened by τ; its gradient vanishes where they agree."""
+    return cross_entropy(student / temperature, softmax(teacher / temperature, 1))
+
+
+def _unasked(local: Local) -> Tensor:
+    return torch.full((len(local.data), local.old_classes), torch.nan)
+
+
+def _frozen(local: Local, vector: Tensor) -> dict[str, Tensor]:
+    """A model's tensors by name, with the downloaded BatchNorm statistics where its vector has none of its own."""
+    layout = local.model.layout
+    vector = vector.to(local.model.vector.device)
+    whole = vector if len(vector) == layout.size else torch.cat([vector, local.model.buffers])
+    return dict(layout.named(whole))
+
+
+def _asked(local: Local, teacher: Teacher, x: Tensor) -> Tensor:
+    """The teacher's logits on the current batch; it is asked for those samples only that it has not seen yet."""
+    said = teacher.logits[local.positions]
+    new = said[:, 0].isnan()
+    if bool(new.any()):
+        said[new] = _logits(local.model.module, teacher.tensors, x[new.to(x.device)])[:, : local.old_classes].cpu()
+        teacher.logits[local.positions] = said
+    return said.to(x.device)
+
+
+@torch.no_grad()
+def _logits(module: nn.Module, tensors: dict[str, Tensor], x: Tensor) -> Tensor:
+    """What the module says in evaluation mode with other weights; its own are not touched."""
+    module.eval()
+    logits: Tensor = functional_call(module, tensors, (x,))
+    module.train()
+    return logits
