@@ -27,7 +27,7 @@ from fedspecial.engine.checkpoint import Checkpoint, Keeper, Position
 from fedspecial.engine.client import Workplace
 from fedspecial.engine.federation import Federation
 from fedspecial.engine.grow import wider_head
-from fedspecial.engine.inprocess import InProcess
+from fedspecial.engine.inprocess import Engine, InProcess
 from fedspecial.engine.local import LocalPlan
 from fedspecial.engine.loop import Run, learn
 from fedspecial.engine.payloads import Payloads
@@ -41,6 +41,7 @@ from fedspecial.report.plots import draw_curves, draw_drift, draw_matrix
 from fedspecial.report.result import Result, result_of
 
 Listener = Callable[[Event], None]
+Connect = Callable[[Workplace, Keeper, Checkpoint | None], Engine]
 
 
 def execute(
@@ -82,8 +83,9 @@ def prepare(
     module: nn.Module | None,
     saved: Checkpoint | None,
     listeners: tuple[Listener, ...] = (),
+    connect: Connect | None = None,
 ) -> Run:
-    """Everything a run needs, at its beginning or where the checkpoint left it."""
+    """Everything a run needs, at its beginning or where the checkpoint left it; `connect` brings another engine."""
     config, method = resolved.config, resolved.method
     position = saved.position if saved else Position()
     place = make_workplace(resolved, federation, module, position)
@@ -97,11 +99,15 @@ def prepare(
             raise InputError(f"checkpoint: {folder} was made with another model (names or shapes differ)")
         vector.copy_(keeper.tensor(saved.vector))
         server.tensors, server.numbers = keeper.tensors(saved), dict(saved.numbers)
-    states = ClientStates(keeper.blobs, saved.clients if saved else {})
-    engine = InProcess(place, states, Payloads(saved.payloads if saved else None))
+    engine = (connect or _in_process)(place, keeper, saved)
     log = EventLog(folder / "events.jsonl", cut=saved.events_length if saved else 0)
     parts = (config, method, federation, model, place.networks, place.world, engine)
     return Run(*parts, log, keeper, vector, server, position, listeners, issue)
+
+
+def _in_process(place: Workplace, keeper: Keeper, saved: Checkpoint | None) -> Engine:
+    states = ClientStates(keeper.blobs, saved.clients if saved else {})
+    return InProcess(place, states, Payloads(saved.payloads if saved else None))
 
 
 def make_workplace(

@@ -177,13 +177,14 @@ class CertificateIssued:
 
 @dataclass(frozen=True)
 class TaskFinished:
-    """A row of the accuracy matrix: the model after this task on every domain, seen or not."""
+    """A row of the accuracy matrix: the model after this task on every domain, seen or not; None where no site of a
+    real federation can test it."""
 
     event: ClassVar[str] = "task_finished"
     task: int
     name: str
-    accuracy: list[float]
-    accuracy_masked: list[float] | None = None
+    accuracy: list[float | None]
+    accuracy_masked: list[float | None] | None = None
     seconds_evaluation: float = 0.0
 
 

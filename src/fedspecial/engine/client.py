@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
@@ -91,13 +92,24 @@ class Workplace:
         state: ClientState,
         samples: Samples,
         classes: Sequence[int] | None = None,
+        scratch: dict[Any, Any] | None = None,
     ) -> float:
-        """How well the client predicts these samples."""
+        """How well the client predicts these samples.
+
+        scratch: handed from one client to the next where they predict the same samples and may share what they found
+        """
         local = self._enter(client, message, state, np.empty(0, dtype=np.int64))
+        local.scratch = {} if scratch is None else scratch
         for network in (self.model, *self.networks.values()):
             network.module.eval()
-        benchmark = self.federation.benchmark
-        return accuracy(lambda x: self.method.predict(local, x), samples, benchmark, self.model.vector.device, classes)
+        seen = 0
+
+        def predict(x: Tensor) -> Tensor:
+            nonlocal seen
+            local.positions, seen = torch.arange(seen, seen + len(x)), seen + len(x)
+            return self.method.predict(local, x)
+
+        return accuracy(predict, samples, self.federation.benchmark, self.model.vector.device, classes)
 
     def grown(self, model: FlatModel) -> None:
         """From now on, work with a model of another layout."""

@@ -40,6 +40,10 @@ def fixed_subset(samples: Samples, cap: int | None, seed: int, domain: str) -> S
     return samples.take(torch.from_numpy(rows))
 
 
+def classes_of(samples: Samples) -> list[int]:
+    return sorted(set(samples.y.tolist()))
+
+
 def _only(scores: Tensor, classes: Sequence[int]) -> Tensor:
     masked = torch.full_like(scores, float("-inf"))
     index = torch.tensor([c for c in classes if c < scores.shape[1]], dtype=torch.int64)

@@ -36,7 +36,10 @@ def grow(run: Run, task: int) -> None:
     run.vector = run.model.vector.clone()
     learned = new.size if len(run.server.theta) == old.size else new.num_weights
     tensors = {
-        name: relaid(tensor, old, new, run.vector) if _lies_in(tensor, old) and name not in run.networks else tensor
+        name: tensor
+        if name.partition("/")[0] in run.networks or not _lies_in(tensor, old)
+        # A network's other versions stand behind its name: "aux", "aux/2".
+        else relaid(tensor, old, new, run.vector)
         for name, tensor in run.server.tensors.items()
     }
     assert torch.equal(relaid(whole, old, new, run.vector), run.vector)

@@ -21,6 +21,7 @@ from fedspecial.core.streams import stream, torch_state_kept
 from fedspecial.core.vector import FlatModel
 from fedspecial.data.benchmark import Samples
 from fedspecial.engine.client import Workplace
+from fedspecial.engine.evaluate import classes_of, fixed_subset
 from fedspecial.engine.payloads import Payloads
 from fedspecial.engine.states import ClientStates
 from fedspecial.methods.base import Answer, Ask
@@ -69,8 +70,13 @@ class Engine(Protocol):
 
     def ask(self, ask: Ask) -> Iterator[Heard]: ...
 
-    def accuracy(self, messages: Messages, samples: Samples, classes: Sequence[int] | None = None) -> float:
-        """On one domain's test samples: of the global model, or the mean over clients where they differ."""
+    def accuracies(
+        self, messages: Messages, tasks: Sequence[int], *, cap: int | None = None, masked: bool = False
+    ) -> list[float | None]:
+        """On the test samples of these tasks: of the global model, or the mean over clients where they differ.
+
+        cap: at most so many samples of each · masked: only the classes of the task compete
+        """
         ...
 
     def grown(self, model: FlatModel) -> None:
@@ -119,6 +125,16 @@ class InProcess:
                 answer = self.place.answer(client, message, state, ask.stage)
                 self.states.save(client, state)
                 yield Heard(client, answer, None, packed_size(answer.tensors, answer.numbers), bytes_down)
+
+    def accuracies(
+        self, messages: Messages, tasks: Sequence[int], *, cap: int | None = None, masked: bool = False
+    ) -> list[float | None]:
+        found: list[float | None] = []
+        for task in tasks:
+            domain = self.place.federation.domain(task)
+            samples = fixed_subset(domain.test, cap, self.place.seed, domain.name)
+            found.append(self.accuracy(messages, samples, classes_of(domain.train) if masked else None))
+        return found
 
     def accuracy(self, messages: Messages, samples: Samples, classes: Sequence[int] | None = None) -> float:
         place = self.place

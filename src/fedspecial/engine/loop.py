@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -28,7 +28,6 @@ from fedspecial.core.vector import FlatModel
 from fedspecial.engine import estimate
 from fedspecial.engine.aggregate import RunningMean, norm, not_finite
 from fedspecial.engine.checkpoint import Keeper, Position
-from fedspecial.engine.evaluate import fixed_subset
 from fedspecial.engine.federation import Federation
 from fedspecial.engine.grow import grow
 from fedspecial.engine.inprocess import Engine
@@ -43,6 +42,8 @@ class Run:
     too, so each use begins with loading a vector.
 
     certify: (events so far, task) → the certificate of a task that has ended
+    enough:  (task, rounds played) → whether the task is to end before all its rounds are played
+    quorum:  with fewer usable updates than this, a round leaves the model as it is
     """
 
     config: Config
@@ -59,6 +60,8 @@ class Run:
     position: Position = field(default_factory=Position)
     listeners: tuple[Callable[[Event], None], ...] = ()
     certify: Callable[[list[dict[str, Any]], int], Event] | None = None
+    enough: Callable[[int, int], bool] = lambda task, rounds: False
+    quorum: int = 1
 
     def emit(self, event: Event) -> None:
         self.log.write(event)
@@ -97,6 +100,8 @@ def learn(run: Run) -> None:
         if start == 0:
             _begin_task(run, task)
         for round in range(start, run.config.rounds):  # line 4
+            if run.enough(task, round):
+                break
             play_round(run, task, round)
             if run.keeper.due():
                 run.checkpoint(Position(task, round + 1))
@@ -156,7 +161,7 @@ def play_round(run: Run, task: int, round: int) -> None:
         run.emit(estimate.at_broadcast(run, task, round, clients))
     began = time.perf_counter()
 
-    tally, mean = Tally(run.model.layout.num_weights), RunningMean()
+    tally, mean = Tally(run.model.layout.num_weights, run.quorum), RunningMean()
     for reply in run.engine.train(clients, lambda m: _broadcast(run, m, task, round), client_lr):  # lines 6 to 15
         problem = tally.count(reply)
         if problem is not None:
@@ -167,7 +172,7 @@ def play_round(run: Run, task: int, round: int) -> None:
 
     server_began = time.perf_counter()
     facts: Numbers = {}
-    if tally.accepted:
+    if not tally.held:
         average = mean.result(config.clients if config.weighting == "registered" else None)  # line 16
         tally.delta_norm = norm(next(iter(average.values()))[: tally.num_weights])
         adaptive = config.optimizer != "sgd"
@@ -221,24 +226,24 @@ def _plain_sgd(config: Config) -> bool:
     return config.optimizer == "sgd" and not config.momentum and config.weighting != "samples"
 
 
-def measure(run: Run, after: int, task: int, *, cap: int | None = None, masked: bool = False) -> float:
-    """Accuracy on the domain of `task`, as predicted in or after another task."""
-    domain = run.federation.domain(task)
-    return run.engine.accuracy(
-        lambda client: _with_statistics(run, run.method.prediction(run.server, client, after)),
-        fixed_subset(domain.test, cap, run.config.seed, domain.name),
-        sorted(set(domain.train.y.tolist())) if masked else None,
-    )
+def measure(
+    run: Run, after: int, tasks: Sequence[int], *, cap: int | None = None, masked: bool = False
+) -> list[float | None]:
+    """Accuracies on the domains of `tasks`, as predicted in or after another task; None where nobody can tell."""
+
+    def message(client: int) -> Broadcast:
+        return _with_statistics(run, run.method.prediction(run.server, client, after))
+
+    return run.engine.accuracies(message, tasks, cap=cap, masked=masked)
 
 
 def _curve_points(run: Run, task: int, round: int) -> dict[str, float]:
     every = run.config.eval_every
     if not every or ((round + 1) % every and round + 1 != run.config.rounds):
         return {}
-    return {
-        run.federation.domain(seen).name: measure(run, task, seen, cap=run.config.eval_cap)
-        for seen in range(1, task + 1)
-    }
+    seen = range(1, task + 1)
+    found = measure(run, task, seen, cap=run.config.eval_cap)
+    return {run.federation.domain(i).name: value for i, value in zip(seen, found, strict=True) if value is not None}
 
 
 def _finish_task(run: Run, task: int) -> None:
@@ -249,9 +254,9 @@ def _finish_task(run: Run, task: int) -> None:
         run.emit(run.certify(read_events(run.log.path), task))
     began = time.perf_counter()
     tasks = range(1, run.federation.num_tasks + 1)
-    row = [measure(run, task, column) for column in tasks]
+    row = measure(run, task, tasks)
     masked = None
     if run.federation.benchmark.incremental == "class":
-        masked = [measure(run, task, column, masked=True) for column in tasks]
+        masked = measure(run, task, tasks, masked=True)
     name = run.federation.domain(task).name
     run.emit(TaskFinished(task, name, row, masked, time.perf_counter() - began))

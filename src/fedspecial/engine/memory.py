@@ -38,7 +38,8 @@ def paper_bytes(sizes: dict[str, int], local: Local, uncounted: Collection[str])
         if tensor.dtype == torch.uint8:
             rows = int(local.state.numbers.get(f"{name}/capacity", len(tensor)))
             counted[f"state/{name}"] = 4 * rows * tensor[:1].numel()
-    return sum(size for name, size in counted.items() if name not in uncounted)
+    families = tuple(f"{name}/" for name in uncounted)
+    return sum(size for name, size in counted.items() if name not in uncounted and not name.startswith(families))
 
 
 def nbytes(tensor: Tensor) -> int:

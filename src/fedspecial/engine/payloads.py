@@ -18,17 +18,14 @@ class Payloads:
         self._known: dict[str, tuple[Tensor, int, str]] = {}
 
     def deliver(self, client: int, message: Broadcast) -> frozenset[str]:
-        """The payloads of a message that the client holds already; from now on it holds all of them."""
+        """The payloads of a message that the client holds, under any name; from now on it holds all of them."""
         held = set()
         for name, tensor in message.payloads.items():
             digest = self._digest(name, tensor)
-            current, clients = self._holders.get(name, ("", set()))
-            if current != digest:
-                clients = set()
-            if client in clients:
+            if any(current == digest and client in clients for current, clients in self._holders.values()):
                 held.add(name)
-            clients.add(client)
-            self._holders[name] = (digest, clients)
+            current, clients = self._holders.get(name, ("", set()))
+            self._holders[name] = (digest, {*clients, client} if current == digest else {client})
         return frozenset(held)
 
     def to_json(self) -> dict[str, tuple[str, list[int]]]:

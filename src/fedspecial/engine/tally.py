@@ -12,9 +12,11 @@ from fedspecial.engine.inprocess import Reply
 
 @dataclass
 class Tally:
-    """Counts of one round; `num_weights` tells weights from BatchNorm statistics in a vector."""
+    """Counts of one round; `num_weights` tells weights from BatchNorm statistics in a vector, with fewer than `quorum`
+    accepted updates the model is held."""
 
     num_weights: int
+    quorum: int = 1
     accepted: int = 0
     steps: int = 0
     samples: int = 0
@@ -50,13 +52,17 @@ class Tally:
         return problem
 
     @property
+    def held(self) -> bool:
+        return self.accepted < self.quorum
+
+    @property
     def mean_steps(self) -> float:
         return self.steps / self.accepted if self.accepted else 0.0
 
     def fields(self) -> dict[str, Any]:
         return {
             "num_accepted": self.accepted,
-            "held": self.accepted == 0,
+            "held": self.held,
             "mean_steps": self.mean_steps,
             "samples": self.samples,
             "loss": self.loss / self.accepted if self.accepted else None,
