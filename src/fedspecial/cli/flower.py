@@ -1,4 +1,4 @@
-"""`fedspecial flower`: an app for Flower, and what a federation leaves behind. Needs no torch; `audit` no Flower."""
+"""`fedspecial flower`: an app, keys and the audit log of a real federation. Nothing here needs torch."""
 
 from __future__ import annotations
 
@@ -10,7 +10,51 @@ import typer
 
 from fedspecial.cli.console import one_line_errors, out
 
-app = typer.Typer(help="A real federation on Flower: an app to start from, the audit log.", no_args_is_help=True)
+app = typer.Typer(help="A real federation on Flower: app, keys, audit log.", no_args_is_help=True)
+
+
+@app.command()
+@one_line_errors()
+def init(folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new or empty folder.")]) -> None:
+    """Write a Flower app that runs any method; its README leads from keys to the first run.
+
+    Example:  fedspecial flower init federation
+    """
+    from fedspecial.deploy.init import write_app
+
+    for path in write_app(folder):
+        _say(f"wrote {path}")
+    _say(f"go on with {folder / 'README.md'}")
+
+
+@app.command()
+@one_line_errors()
+def keys(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where they are written; what exists stays.")],
+    host: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Name or address under which sites reach the server.")
+    ] = None,
+    node: Annotated[list[str] | None, typer.Option(metavar="NAME", help="A site that gets a key.")] = None,
+) -> None:
+    """Make an authority, the server's certificate and a key for each site; more sites can be added later.
+
+    Example:  fedspecial flower keys keys --host link.example.org --node north --node south
+    """
+    from fedspecial.deploy import require_flower
+
+    require_flower()
+    from fedspecial.deploy import pki
+
+    authority = pki.Authority(folder / "ca.pem", folder / "ca.key")
+    if not authority.certificate.exists():
+        pki.make_authority(folder)
+        _say(f"wrote {authority.certificate}: for every site and operator, and {authority.key}: keep it off-line")
+    if host or not (folder / "server.pem").exists():
+        server = pki.make_server_identity(folder, authority, hosts=host or [])
+        _say(f"wrote {server.certificate} and {server.key}: for the SuperLink")
+    for name in node or []:
+        key = pki.make_node_key(folder, name)
+        _say(f"wrote {key.private}: for site {name} only, and {key.public}: to be registered at the SuperLink")
 
 
 @app.command()
