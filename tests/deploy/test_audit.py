@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fedspecial.deploy.audit import GENESIS, AuditLog, lines, verify
@@ -62,14 +62,13 @@ def test_a_removed_line_is_noticed(path: Path, line: int) -> None:
     ]
 
 
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.permutations(range(6)))
-def test_reordered_lines_are_noticed(tmp_path_factory: pytest.TempPathFactory, order: list[int]) -> None:
-    log = AuditLog(tmp_path_factory.mktemp("log") / "audit.jsonl")
-    for number in range(6):
-        log.append_round(attempt(number))
-    rows = log.path.read_text().splitlines(keepends=True)
-    log.path.write_text("".join(rows[i] for i in order))
-    assert verify(log.path).sound == (list(order) == sorted(order))
+def test_reordered_lines_are_noticed(path: Path, order: list[int]) -> None:
+    rows = path.read_text().splitlines(keepends=True)
+    other = path.with_name("reordered.jsonl")
+    other.write_text("".join(rows[i] for i in order))
+    assert verify(other).sound == (list(order) == sorted(order))
 
 
 def test_a_doubled_line_is_noticed(path: Path) -> None:
