@@ -1,0 +1,236 @@
+"""MFCL: replay from a generator that the server distils from the model alone (Babakniya et al., NeurIPS 2023).
+
+At the end of task i, unless it is the last, the server goes on training the generator G against the frozen F = θ_i,
+with X̃ = G(z), z ~ N(0, I), o = F(X̃):
+
+    L_G = CE(o/τ, argmax o) + w_div·L_div + w_bn·L_BN + w_pr·L_pr
+
+    L_div = 1 + Σ_c p̄_c ln p̄_c / ln C     p̄: mean of softmax(o) over the batch; 0 when it meets all classes alike
+    L_BN  = mean over BatchNorm layers of KL(N(running) ‖ N(batch)), the batch being the layer's input; 0 without any
+    L_pr  = mean (X̃ − smooth(X̃))²
+
+From the second task on, clients join fresh images of G to each batch (x, y): Z = [x; X̃], ỹ = argmax F(X̃), where F is
+now the previous task's model with extractor h_{i−1} and head W_{i−1}:
+
+    L = CE(W h(x), y) + w_ft·CE(W sg(h(Z)), [y; ỹ]) + w_kd·mean_Z ‖W_{i−1}(h(Z) − h_{i−1}(Z))‖² / C_{i−1}
+
+sg stops the gradient, so the second term moves the head alone, and the third moves the extractor alone.
+θ_{i−1} and G: the payloads "previous" and "generator", downloaded once a task.
+With w_ft = w_kd = 0 nothing is replayed, no generator is trained and this is FedAvg.
+
+The original is class-incremental: the first term takes a new class's sample among the new classes only, the third
+term knows the old ones. Where all tasks have the same labels no class is new, and both are over all of them.
+The weights are those of SPECIAL's authors; the original has w_div 1, w_bn 50, w_pr 0.001, w_ft 1, w_kd 0.1.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated, ClassVar, cast
+
+import torch
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.nn.functional import cross_entropy
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from fedspecial.core.messages import Broadcast, ServerState
+from fedspecial.core.streams import torch_stream
+from fedspecial.core.vector import FlatModel
+from fedspecial.errors import InputError
+from fedspecial.methods.base import Desk, Local, Method, World
+from fedspecial.models.classifier import Classifier
+from fedspecial.models.generators import data_free_generator
+
+Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Count = Annotated[int, Field(ge=1)]
+
+
+@dataclass(frozen=True)
+class Mfcl(Method):
+    name: ClassVar[str] = "mfcl"
+    zero: ClassVar = {"w_ft": 0.0, "w_kd": 0.0}
+    kinds: ClassVar = ("image",)
+    uncounted: ClassVar = frozenset({"network/generator"})
+    """The same generator as the payload, ready for use."""
+
+    w_div: Weight = 0.5
+    w_bn: Weight = 1.0
+    w_pr: Weight = 0.01
+    w_ft: Weight = 0.2
+    w_kd: Weight = 0.2
+    tau: Positive = 1000.0
+    iterations: Count = 100
+    generator_lr: Positive = 1e-3
+    synthetic: Count = 128
+    """Images in a batch of the generator, at the server and in each step of a client."""
+    generator_width: Annotated[int, Field(ge=2)] = 128
+    latent: Count = 1000
+
+    @property
+    def replays(self) -> bool:
+        return self.w_ft > 0 or self.w_kd > 0
+
+    def fits(self, world: World) -> None:
+        super().fits(world)
+        if world.features is None:
+            raise InputError("method=mfcl: needs a model with `features` and, on top of them, a linear `fc`")
+
+    def networks(self, world: World) -> dict[str, nn.Module]:
+        return {"generator": data_free_generator(world.input_shape, self.generator_width, self.latent)}
+
+    # --- server half ------------------------------------------------------------------------------------------
+
+    def begin_task(self, server: ServerState, task: int) -> None:
+        if task > 1 and self.replays:
+            server.tensors["previous"] = server.theta.clone()
+
+    def broadcast(self, server: ServerState, client: int, task: int, round: int) -> Broadcast:
+        message = super().broadcast(server, client, task, round)
+        if "previous" in server.tensors:
+            message.payloads = {name: server.tensors[name] for name in ("generator", "previous")}
+        return message
+
+    def departure(self, server: ServerState, desk: Desk) -> None:
+        if desk.last or not self.replays:
+            return
+        model, generator = desk.model, desk.networks["generator"]
+        model.load(server.theta)
+        generator.load(server.tensors["generator"])
+        with torch_stream(desk.seed, "mfcl", desk.task), _frozen(model):
+            self._distil(model.module, generator, desk.num_classes)
+        server.tensors["generator"] = generator.vector.clone()
+
+    def _distil(self, classifier: nn.Module, generator: FlatModel, classes: int) -> None:
+        """Train the generator against a frozen classifier, with a new optimiser."""
+        generator.module.train()
+        optimizer = torch.optim.Adam(generator.trainable, lr=self.generator_lr)
+        with _statistics_gaps(classifier) as gaps:
+            for _ in range(self.iterations):
+                gaps.clear()
+                images = generator.module(torch.randn(self.synthetic, self.latent).to(generator.vector.device))
+                logits = classifier(images)[:, :classes]
+                loss = cross_entropy(logits / self.tau, logits.argmax(1))
+                loss = loss + self.w_div * imbalance(logits) + self.w_pr * roughness(images)
+                if gaps:
+                    loss = loss + self.w_bn * torch.stack(gaps).mean()
+                optimizer.zero_grad()
+                loss.backward()  # type: ignore[no-untyped-call]
+                optimizer.step()
+        optimizer.zero_grad()
+
+    # --- client half ------------------------------------------------------------------------------------------
+
+    def begin_round(self, local: Local) -> None:
+        payloads = local.broadcast.payloads
+        if "previous" not in payloads:
+            return
+        local.networks["generator"].load(payloads["generator"])
+        local.networks["generator"].module.eval()
+        previous = FlatModel(copy.deepcopy(local.model.module))
+        previous.load(payloads["previous"])
+        previous.module.eval()
+        local.scratch["previous"] = previous
+        if self.w_kd > 0:
+            local.scratch["features"] = previous.vector.new_full((len(local.data), local.world.features or 0), math.nan)
+
+    def loss(self, local: Local, x: Tensor, y: Tensor) -> Tensor:
+        if "previous" not in local.scratch:
+            return super().loss(local, x, y)
+        module, old = cast(Classifier, local.model.module), local.old_classes
+        previous = cast(Classifier, local.scratch["previous"].module)
+        with torch.no_grad():
+            noise = torch.randn(self.synthetic, self.latent, generator=local.generator)
+            images = local.networks["generator"].module(noise.to(x.device))
+            old_features = previous.features(images)
+            labels = previous.fc(old_features)[:, :old].argmax(1)
+        features = module.features(torch.cat([x, images]))
+        loss = cross_entropy(_against_rivals(module.fc(features[: len(x)]), y, old), y)
+        if self.w_ft > 0:
+            loss = loss + self.w_ft * cross_entropy(module.fc(features.detach()), torch.cat([y, labels]))
+        if self.w_kd > 0:
+            moved = features - torch.cat([self._own_features(local, x), old_features])
+            # ‖·‖² is a sum over C_{i−1} outputs, so divided by C_{i−1} it is their mean. The head's bias cancels.
+            loss = loss + self.w_kd * functional.linear(moved, previous.fc.weight[:old].detach()).square().mean()
+        return loss
+
+    @torch.no_grad()
+    def _own_features(self, local: Local, x: Tensor) -> Tensor:
+        """h_{i−1}(x), computed once a round for each of the client's samples."""
+        known, where = local.scratch["features"], local.positions
+        if bool(known[where].isnan().any()):
+            known[where] = cast(Classifier, local.scratch["previous"].module).features(x)
+        own: Tensor = known[where]
+        return own
+
+
+def imbalance(logits: Tensor) -> Tensor:
+    """L_div ∈ [0, 1]: 0 when the batch meets all classes alike, 1 when it meets one only."""
+    share = logits.softmax(1).mean(0)
+    # A share that underflows to 0 would have an infinite gradient.
+    share = share.clamp_min(torch.finfo(share.dtype).tiny)
+    return 1 + (share * share.log()).sum() / math.log(max(2, len(share)))
+
+
+def statistics_gap(layer: _BatchNorm, inputs: Tensor) -> Tensor:
+    """KL(N(running) ‖ N(batch)) ≥ 0, the mean over channels, with variances as the layer uses them (plus its eps)."""
+    assert layer.running_mean is not None
+    assert layer.running_var is not None
+    places = [dim for dim in range(inputs.dim()) if dim != 1]
+    variance, mean = torch.var_mean(inputs, places, correction=0)
+    variance, running = variance + layer.eps, layer.running_var + layer.eps
+    shift = (layer.running_mean - mean).square()
+    return 0.5 * ((variance / running).log() + (running + shift) / variance - 1).mean()
+
+
+def roughness(images: Tensor) -> Tensor:
+    """L_pr: the mean squared difference between images and their copies smoothed by a 5×5 Gaussian."""
+    distances = torch.arange(-2.0, 3.0, device=images.device)
+    bell = torch.exp(-((distances / 2) ** 2))
+    kernel = torch.outer(bell, bell) / bell.sum() ** 2
+    flat = images.flatten(0, 1).unsqueeze(1)
+    smooth = functional.conv2d(functional.pad(flat, (2, 2, 2, 2), mode="reflect"), kernel[None, None])
+    return functional.mse_loss(smooth, flat)
+
+
+def _against_rivals(logits: Tensor, y: Tensor, old: int) -> Tensor:
+    """Where the label is new, the logits of the new classes alone."""
+    if logits.shape[1] == old:
+        return logits
+    is_old = torch.arange(logits.shape[1], device=y.device) < old
+    return logits.masked_fill(is_old & (y >= old).unsqueeze(1), -math.inf)
+
+
+@contextmanager
+def _frozen(model: FlatModel) -> Iterator[None]:
+    """In evaluation mode and without gradients for its weights."""
+    model.module.eval()
+    for weight in model.trainable:
+        weight.requires_grad_(False)
+    try:
+        yield
+    finally:
+        for weight in model.trainable:
+            weight.requires_grad_(True)
+
+
+@contextmanager
+def _statistics_gaps(module: nn.Module) -> Iterator[list[Tensor]]:
+    """A list to which each pass through the module adds the gap of every BatchNorm layer."""
+    gaps: list[Tensor] = []
+    handles = [
+        part.register_forward_pre_hook(lambda layer, inputs: gaps.append(statistics_gap(layer, inputs[0])))
+        for part in module.modules()
+        if isinstance(part, _BatchNorm) and part.running_mean is not None
+    ]
+    try:
+        yield gaps
+    finally:
+        for handle in handles:
+            handle.remove()
