@@ -123,6 +123,8 @@ def _cross_border(run: Run, task: int, border: Literal["arrival", "departure"]) 
     if getattr(type(run.method), border) is getattr(Method, border):
         return
     began = time.perf_counter()
+    # With the statistics that a method's vector may lack, and not those that the last client left there.
+    run.model.load(run.vector)
     talk: Conversation | None = getattr(run.method, border)(run.server, run.desk(task))
     if talk is not None:
         with contextlib.suppress(StopIteration):
