@@ -142,6 +142,7 @@ class InProcess:
             return place.accuracy(0, messages(0), ClientState(), samples, classes)
         # Clients that predict with the same vectors and the same statistics are measured once.
         known: dict[Hashable, float] = {}
+        shared: dict[str, Any] = {}
         total, clients = 0.0, place.federation.clients
         for client in range(clients):
             message = messages(client)
@@ -149,7 +150,8 @@ class InProcess:
             view = (tuple(message.vectors), tuple(message.numbers.items()), own)
             if view not in known:
                 state = self.states.load(client) if own else ClientState()
-                known[view] = place.accuracy(client, message, state, samples, classes)
+                scratch = None if place.keep_batch_norm else shared
+                known[view] = place.accuracy(client, message, state, samples, classes, scratch)
             total += known[view]
         return total / clients
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from torch import Tensor
@@ -138,7 +138,8 @@ def _answers(run: Run, task: int, ask: Ask) -> dict[int, Answer]:
     began = time.perf_counter()
     answers: dict[int, Answer] = {}
     bytes_up = bytes_down = asked = 0
-    for heard in run.engine.ask(ask):
+    complete = replace(ask, message=lambda client: _with_statistics(run, ask.message(client)))
+    for heard in run.engine.ask(complete):
         asked, bytes_up, bytes_down = asked + 1, bytes_up + heard.bytes_up, bytes_down + heard.bytes_down
         problem = heard.problem
         if heard.answer is not None:

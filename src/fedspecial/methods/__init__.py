@@ -19,6 +19,7 @@ _BUILT_IN = {
     "fedavg": ("fedavg:FedAvg", "average the clients; the baseline that forgets"),
     "fedprox": ("fedprox:FedProx", "clients stay near this round's model"),
     "mfcl": ("mfcl:Mfcl", "clients replay images of a generator that the server distils from the model"),
+    "pfeddil": ("pfeddil:PFedDil", "a few models for each client, mixed by how familiar a sample looks"),
     "flwf2t": ("flwf2t:FLwF2T", "clients are taught by the global model and by their own past one"),
     "special-c": ("special_c:SpecialC", "clients are pulled towards the previous task's model"),
     "special": ("special:Special", "the server pulls towards the previous task's model"),

@@ -57,7 +57,8 @@ class Method:
     personal: ClassVar[bool] = False
     """Whether clients predict differently; accuracy is then the mean over all of them."""
     uncounted: ClassVar[frozenset[str]] = frozenset()
-    """What the paper's table of client memory leaves out, by the names under which it is held."""
+    """What the paper's table of client memory leaves out, by the names under which it is held;
+    "payload/x" stands for "payload/x/y" too."""
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()

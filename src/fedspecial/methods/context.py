@@ -120,8 +120,10 @@ class Local:
     """One client's turn, as the method's client half sees it.
 
     networks:  those of `Method.networks`, loaded with what was downloaded
-    positions: where the samples of the current batch stand among the client's own (0 … len(data) − 1)
-    scratch:   whatever the method needs until the turn is over, such as an optimiser
+    positions: where the samples of the current batch stand among the client's own (0 … len(data) − 1), or among the
+               samples that it predicts
+    scratch:   whatever the method needs until the turn is over, such as an optimiser; when clients predict, it is one
+               for all that see the same samples
     uploads:   tensors that go up with the update as they are, without being averaged
     numbers:   numbers that go up with the update
     """

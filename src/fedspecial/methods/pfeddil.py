@@ -1,0 +1,256 @@
+"""pFedDIL: a few models for each client, and on each a head that says how familiar a sample looks.
+
+    ρ_s = mean of a_s(x) over the client's new samples             when a task arrives, for every slot s it owns
+    s*  = argmax_s ρ_s, trained again if ρ_{s*} ≥ threshold or d slots are owned; else the task's new slot, from θ_0
+    min_w  CE(w) + L_aux + κ Σ_s ρ_s ‖w − w̄_s‖²                    in a round; w̄_s: slot s as the task began
+    p(y|x) = Σ_s α_s(x) softmax(f_s(x))_y,   α_s = a_s / Σ_s' a_s'   when it predicts
+
+a_s: the "familiar" entry of softmax(aux_s(features_s(x))) · d: `max_slots` · κ: `kappa` · slots: `methods/slots.py`
+· f_1: `server.theta`, f_s: `server.tensors["slot/s"]` · aux_s: the network "aux" · ρ stays with the client
+
+The server is FedAvg for each slot, over those who trained it. A slot that nobody has trained yet predicts nothing.
+Where a slot never met a class, it gives it no probability.
+
+The method's abstract and a description of it are public, its text is not. Inferred: what the head learns (`signal`:
+whether the classifier is right, both answers weighing the same; or real samples against shuffled ones; or no head, the
+classifier's confidence), that its gradient stops at the features (`aux_gradient`), κ = 1 and d = 3. With `batch_norm`
+other than `average`, the statistics are outside the models and all slots share them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Annotated, Any, ClassVar, Literal
+
+import torch
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy, pad
+
+from fedspecial.core.messages import Broadcast, Number, Numbers, ServerState, Tensors
+from fedspecial.errors import InputError
+from fedspecial.methods import slots
+from fedspecial.methods.base import Answer, Ask, Conversation, Desk, Local, Method, Pull, RoundInfo, World
+
+Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Rho = dict[int, Number]
+
+PATCHES = 4
+"""Shuffled images are cut into so many patches a side, where their size allows it."""
+
+
+@dataclass(frozen=True)
+class PFedDil(Method):
+    name: ClassVar[str] = "pfeddil"
+    zero: ClassVar = {"threshold": 0.0, "kappa": 0.0}
+    personal: ClassVar[bool] = True
+    uncounted: ClassVar = frozenset({"payload/start"})
+
+    threshold: Weight = 0.8
+    max_slots: Annotated[int, Field(ge=1)] = 3
+    kappa: Weight = 1.0
+    signal: Literal["correctness", "pseudo_negative", "confidence"] = "correctness"
+    aux_gradient: bool = False
+    pool: Literal["personal", "global"] = "personal"
+    """Each client has its own choice of slot, or the mean of all ρ decides for everybody."""
+    new_slot: Literal["initial", "best"] = "initial"
+    """A new slot begins at θ_0, or as the slot that most of those who open it found most familiar."""
+
+    def fits(self, world: World) -> None:
+        if world.features is None and self.signal != "confidence":
+            raise InputError(
+                f"method=pfeddil: signal={self.signal} needs a model with `features` and a linear `fc`; "
+                "signal=confidence takes any"
+            )
+
+    def networks(self, world: World) -> dict[str, nn.Module]:
+        return {} if self.signal == "confidence" else {"aux": nn.Linear(world.features or 0, 2)}
+
+    # --- server half ------------------------------------------------------------------------------------------
+
+    def arrival(self, server: ServerState, desk: Desk) -> Conversation:
+        if desk.task == 1:
+            slots.found(server, desk.world.clients, desk.world.tasks)
+            return
+        asked = [client for client in range(desk.world.clients) if slots.owned(server, client)]
+        answers = yield Ask("choose", lambda client: self._owned_slots(server, client, desk.task), asked)
+        said = {client: answer.numbers for client, answer in answers.items() if answer.numbers}
+        if self.pool == "global" and said:
+            mean = {key: sum(rho[key] for rho in said.values()) / len(said) for key in next(iter(said.values()))}
+            said = dict.fromkeys(asked, self._choice({int(key): value for key, value in mean.items()}, desk.task))
+        opening = Counter(int(choice.get("best", 0)) for choice in said.values() if choice["slot"] == desk.task)
+        if opening:
+            # Of those named by equally many, the first client's; 0 where no copy is wanted.
+            slots.open_slot(server, desk.task, like=opening.most_common(1)[0][0])
+        for client, choice in said.items():
+            slots.note_choice(server, client, int(choice["slot"]), desk.task)
+        slots.remember_start(server)
+
+    def broadcast(self, server: ServerState, client: int, task: int, round: int) -> Broadcast:
+        slot = slots.current(server, client)
+        model, head = slots.model_key(slot), slots.head_key(slot)
+        held = {key: f"start/{key}" for key in slots.contents(server, slots.owned(server, client)) if key != head}
+        if model in held:
+            del held[model]
+            held |= {f"start/{model}": f"start/{model}"} if self.kappa > 0 else {}
+        payloads = {name: server.tensors[key] for name, key in held.items() if key in server.tensors}
+        roles = {} if slot == 1 else {"theta": model, "aux": head}
+        return Broadcast(task, round, slots.contents(server, [slot]), payloads, roles=roles)
+
+    def server_step(self, server: ServerState, mean: Tensors, info: RoundInfo) -> Numbers:
+        assert info.desk is not None
+        for key, delta in mean.items():
+            if key != "buffers":
+                (server.theta if key == "theta" else server.tensors[key]).add_(delta, alpha=info.server_lr)
+        return {"slots_trained": len(slots.note_training(server, mean, info.desk.num_classes))}
+
+    def departure(self, server: ServerState, desk: Desk) -> Conversation:
+        yield Ask("fetch", lambda client: self._owned_slots(server, client, desk.task))
+        slots.forget_start(server)
+
+    def prediction(self, server: ServerState, client: int, task: int) -> Broadcast:
+        mine = slots.owned(server, client)
+        if not mine:
+            return Broadcast(task, 0, {"theta": slots.contents(server, [1])["theta"]})
+        return Broadcast(task, 0, slots.contents(server, mine), numbers=slots.known_classes(server, mine))
+
+    def _owned_slots(self, server: ServerState, client: int, task: int) -> Broadcast:
+        mine = slots.owned(server, client)
+        return Broadcast(task, 0, {}, slots.contents(server, mine), slots.known_classes(server, mine))
+
+    def _choice(self, rho: Rho, task: int) -> Numbers:
+        """The slot to train and, where a new one begins as a copy, of which."""
+        best = max(rho, key=lambda slot: (rho[slot], -slot))
+        reuse = rho[best] >= self.threshold or len(rho) >= self.max_slots
+        choice: Numbers = {"slot": best if reuse else task}
+        return choice | {"best": best} if self.new_slot == "best" else choice
+
+    # --- client half ------------------------------------------------------------------------------------------
+
+    @torch.no_grad()
+    def answer(self, local: Local, stage: str) -> Answer:
+        """Choose a slot for the new task's data, or just fetch the models that a task has ended with."""
+        if stage == "fetch" or not len(local.data):
+            return Answer()
+        task, rho = local.broadcast.task, {}
+        for slot, classes in slots.numbered("classes/", local.broadcast.numbers).items():
+            self._load(local, slot)
+            total = sum(float(self._opinion(local, x, int(classes))[1].sum()) for x, _ in local.data.batches())
+            rho[slot] = total / len(local.data)
+        local.state.numbers = {f"rho/{task}/{slot}": value for slot, value in rho.items()}
+        if self.pool == "global":
+            return Answer(numbers={str(slot): value for slot, value in rho.items()})
+        return Answer(numbers=self._choice(rho, task))
+
+    def pull(self, local: Local) -> Pull | None:
+        """κ Σ ρ_s ‖w − w̄_s‖² has the gradient of κ Σρ_s ‖w − c‖², c the mean of the w̄_s weighted by ρ_s."""
+        message = local.broadcast
+        rho = slots.numbered(f"rho/{message.task}/", local.state.numbers)
+        total = sum(rho.values())
+        if self.kappa == 0 or total == 0:
+            return None
+        center = torch.zeros_like(local.weights)
+        for slot, value in rho.items():
+            key = slots.model_key(slot)
+            start = message.payloads[f"start/{key}" if key == message.key("theta") else key]
+            center.add_(start[: len(center)], alpha=value / total)
+        local.scratch["center"] = center
+        return Pull(center, 2 * self.kappa * total)
+
+    def loss(self, local: Local, x: Tensor, y: Tensor) -> Tensor:
+        if self.signal == "confidence":
+            return super().loss(local, x, y)
+        features, logits = _forward(local, x)
+        return cross_entropy(logits, y) + self._auxiliary(local, x, features, logits.argmax(1) == y)
+
+    def _auxiliary(self, local: Local, x: Tensor, features: Tensor, right: Tensor) -> Tensor:
+        """Cross-entropy of the auxiliary head; both of its answers weigh the same, however rare one is."""
+        if self.signal == "pseudo_negative":
+            features, right = self._against_shuffled(local, x)
+        familiar = right.long()
+        weight = 1 / torch.bincount(familiar, minlength=2).clamp_min_(1)
+        scores = local.networks["aux"].module(features if self.aux_gradient else features.detach())
+        return cross_entropy(scores, familiar, weight=weight)
+
+    def _against_shuffled(self, local: Local, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Features of the samples and of shuffled ones, as they are when predicting; which of them are real."""
+        both = torch.cat([x, shuffled(x, local.world.kind, local.generator)])
+        local.model.module.eval()
+        with torch.set_grad_enabled(self.aux_gradient):
+            features, _ = _forward(local, both)
+        local.model.module.train()
+        return features, torch.arange(len(both), device=x.device) < len(x)
+
+    def after_step(self, local: Local) -> None:
+        """The head's step of plain SGD, with the gradient that the classifier's backward pass left."""
+        for network in local.networks.values():
+            for parameter in network.trainable:
+                if parameter.grad is not None:
+                    parameter.detach().add_(parameter.grad, alpha=-local.lr)
+                    parameter.grad = None
+
+    def predict(self, local: Local, x: Tensor) -> Tensor:
+        known, outputs = slots.numbered("classes/", local.broadcast.numbers), local.num_classes
+        if not known:
+            return super().predict(local, x)
+        opinions = [self._told(local, slot, int(classes), x) for slot, classes in known.items()]
+        if len(opinions) == 1:
+            return pad(opinions[0][0], (0, outputs - opinions[0][0].shape[1]), value=-torch.inf)
+        alpha = gate(torch.stack([familiarity for _, familiarity in opinions]))
+        votes = (share[:, None] * logits.softmax(1) for share, (logits, _) in zip(alpha, opinions, strict=True))
+        return torch.stack([pad(vote, (0, outputs - vote.shape[1])) for vote in votes]).sum(0)
+
+    def _told(self, local: Local, slot: int, classes: int, x: Tensor) -> tuple[Tensor, Tensor]:
+        """A slot's opinion of a batch, asked for once by all clients that own the slot."""
+        key = f"{slot}/{int(local.positions[0])}"
+        if key not in local.scratch:
+            self._load(local, slot)
+            local.scratch[key] = self._opinion(local, x, classes)
+        opinion: tuple[Tensor, Tensor] = local.scratch[key]
+        return opinion
+
+    def _load(self, local: Local, slot: int) -> None:
+        held = {**local.broadcast.vectors, **local.broadcast.payloads}
+        local.model.load(held[slots.model_key(slot)])
+        for network in local.networks.values():
+            network.load(held[slots.head_key(slot)])
+
+    def _opinion(self, local: Local, x: Tensor, classes: int) -> tuple[Tensor, Tensor]:
+        """f_s(x) on the classes that the slot knows, and a_s(x), of the slot that is loaded."""
+        if self.signal == "confidence":
+            logits = local.model.module(x)[:, :classes]
+            return logits, logits.softmax(1).amax(1)
+        features, logits = _forward(local, x)
+        return logits[:, :classes], local.networks["aux"].module(features).softmax(1)[:, 1]
+
+
+def _forward(local: Local, x: Tensor) -> tuple[Tensor, Tensor]:
+    """Features and scores of a batch."""
+    module: Any = local.model.module
+    features = module.features(x)
+    return features, module.fc(features)
+
+
+def gate(familiarity: Tensor) -> Tensor:
+    """α: each slot's share of the familiarity that all have of a sample; slots × samples."""
+    familiarity = familiarity.clamp_min(torch.finfo(familiarity.dtype).tiny ** 0.5)
+    return familiarity / familiarity.sum(0)
+
+
+def shuffled(x: Tensor, kind: str, generator: torch.Generator) -> Tensor:
+    """Samples that are not real: an image's patches in another order, anything else with its columns (tokens,
+    measurements) dealt out anew among the samples."""
+    if kind != "image":
+        order = torch.rand(x.shape, generator=generator).argsort(0)
+        return x.gather(0, order.to(x.device))
+    height, width = (max(1, size // PATCHES) for size in x.shape[-2:])
+    rows, columns = x.shape[-2] // height, x.shape[-1] // width
+    inside = x[..., : rows * height, : columns * width]
+    tiles = inside.reshape(*x.shape[:2], rows, height, columns, width).permute(0, 2, 4, 1, 3, 5).flatten(1, 2)
+    order = torch.rand(tiles.shape[:2], generator=generator).argsort(1).to(x.device)
+    mixed = tiles[torch.arange(len(x), device=x.device)[:, None], order]
+    mixed = mixed.reshape(len(x), rows, columns, *tiles.shape[2:])
+    result = x.clone()
+    result[..., : rows * height, : columns * width] = mixed.permute(0, 3, 1, 4, 2, 5).reshape(inside.shape)
+    return result
