@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 
@@ -63,17 +63,24 @@ def execute(
         if saved is not None and rundir.about(folder).get("data_sha256", data) != data:
             raise InputError(f"{folder}: the data is not that with which the run began (its hash differs)")
         run = prepare(folder, resolved, federation, module, saved, listeners)
-        with contextlib.closing(run.log):
-            if saved is None:
-                rundir.write_words(folder, resolved.words(), {**versions(), "data_sha256": data})
-                run.emit(_started(run))
-                for text in notices:
-                    run.emit(DataNotice(text))
-            else:
-                run.tell(_started(run))
-                run.tell(RunResumed(saved.position.task, saved.position.round))
-            learn(run)
+        carry_out(folder, resolved, run, saved, data, notices)
         return write_result(folder, run)
+
+
+def carry_out(
+    folder: Path, resolved: Resolved, run: Run, saved: Checkpoint | None, data: str, notices: Iterable[str] = ()
+) -> None:
+    """Learn all that is left to learn; `data` is the hash of the data."""
+    with contextlib.closing(run.log):
+        if saved is None:
+            rundir.write_words(folder, resolved.words(), {**versions(), "data_sha256": data})
+            run.emit(_started(run))
+            for text in notices:
+                run.emit(DataNotice(text))
+        else:
+            run.tell(_started(run))
+            run.tell(RunResumed(saved.position.task, saved.position.round))
+        learn(run)
 
 
 def prepare(

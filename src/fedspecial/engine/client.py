@@ -92,7 +92,7 @@ class Workplace:
         state: ClientState,
         samples: Samples,
         classes: Sequence[int] | None = None,
-        scratch: dict[Any, Any] | None = None,
+        scratch: dict[str, Any] | None = None,
     ) -> float:
         """How well the client predicts these samples.
 
@@ -151,15 +151,25 @@ class Workplace:
         elif self.keep_batch_norm:
             self.model.reset_buffers()
 
-    def _deltas(self, message: Broadcast) -> Tensors:
-        """θ_m − θ, and the same for every network and for statistics that travel beside it."""
-        if len(self._delta) != len(self.model.vector):
-            self._delta = torch.empty_like(self.model.vector)
-        size, delta = len(message.theta), self._delta
-        deltas = {message.key("theta"): torch.sub(self.model.vector[:size], message.theta, out=delta[:size])}
+    def trained(self, message: Broadcast) -> Tensors:
+        """What became of the vectors of a message; views of the networks, valid until the next turn."""
+        size = len(message.theta)
+        vectors = {message.key("theta"): self.model.vector[:size]}
         if "buffers" in message.vectors:
-            deltas["buffers"] = torch.sub(self.model.buffers, message.vectors["buffers"], out=delta[size:])
+            vectors["buffers"] = self.model.buffers
         for name, network in self.networks.items():
             if message.key(name) in message.vectors:
-                deltas[message.key(name)] = network.vector - message.vector(name)
+                vectors[message.key(name)] = network.vector
+        return vectors
+
+    def _deltas(self, message: Broadcast) -> Tensors:
+        """θ_m − θ, and the same for every network and for statistics that travel beside it."""
+        trained = self.trained(message)
+        total, at, deltas = sum(len(vector) for vector in trained.values()), 0, {}
+        if len(self._delta) != total:
+            self._delta = torch.empty(total, device=self.model.vector.device)
+        for name, vector in trained.items():
+            out = self._delta[at : at + len(vector)]
+            deltas[name] = torch.sub(vector, message.vectors[name], out=out)
+            at += len(vector)
         return deltas

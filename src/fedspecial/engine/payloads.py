@@ -18,20 +18,28 @@ class Payloads:
         self._known: dict[str, tuple[Tensor, int, str]] = {}
 
     def deliver(self, client: int, message: Broadcast) -> frozenset[str]:
-        """The payloads of a message that the client holds, under any name; from now on it holds all of them."""
-        held = set()
+        """The payloads of a message that the client holds already; from now on it holds all of them."""
+        held = self.held(client, message)
         for name, tensor in message.payloads.items():
-            digest = self._digest(name, tensor)
-            if any(current == digest and client in clients for current, clients in self._holders.values()):
-                held.add(name)
+            digest = self.digest(name, tensor)
             current, clients = self._holders.get(name, ("", set()))
             self._holders[name] = (digest, {*clients, client} if current == digest else {client})
-        return frozenset(held)
+        return held
+
+    def held(self, client: int, message: Broadcast) -> frozenset[str]:
+        """The payloads of a message whose content the client holds, under any name."""
+        own = {digest for digest, clients in self._holders.values() if client in clients}
+        return frozenset(name for name, tensor in message.payloads.items() if self.digest(name, tensor) in own)
+
+    def forget(self, client: int) -> None:
+        """The client has lost what it held."""
+        for _, clients in self._holders.values():
+            clients.discard(client)
 
     def to_json(self) -> dict[str, tuple[str, list[int]]]:
         return {name: (digest, sorted(clients)) for name, (digest, clients) in self._holders.items()}
 
-    def _digest(self, name: str, tensor: Tensor) -> str:
+    def digest(self, name: str, tensor: Tensor) -> str:
         """Hash of a payload, computed once for as long as the tensor is not written to."""
         known = self._known.get(name)
         if known is None or known[0] is not tensor or known[1] != tensor._version:
