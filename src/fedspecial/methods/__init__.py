@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 _BUILT_IN = {
     "fedavg": ("fedavg:FedAvg", "average the clients; the baseline that forgets"),
     "fedprox": ("fedprox:FedProx", "clients stay near this round's model"),
+    "fedcil": ("fedcil:FedCil", "replay from a generator that clients and server train"),
     "mfcl": ("mfcl:Mfcl", "clients replay images of a generator that the server distils from the model"),
     "pfeddil": ("pfeddil:PFedDil", "a few models for each client, mixed by how familiar a sample looks"),
     "flwf2t": ("flwf2t:FLwF2T", "clients are taught by the global model and by their own past one"),

@@ -1,0 +1,186 @@
+"""FedCIL (Qi, Zhao and Li, ICLR 2023): clients replay earlier tasks from a class-conditional GAN they train together.
+
+    client m   min_θ  w·CE(f(x), y) + (1 − w)·CE(f(x_r), y_r),  x_r = G⁻(z, y_r),  y_r from Y_m      (from task 2 on)
+               then one Adam step each on critic D and generator G (`fedcil_gan.py`)
+    server     f, G, D ← means; then `server_iterations` times: a label-balanced batch of what the received
+               generators G_m make, one of what G⁻ makes, and a step on the averaged G and D
+
+f: the classifier · w: `importance` · w_con: `consistency` · G⁻: the server's generator when the previous task ended,
+the payload "old_generator" · G^s: the generator just downloaded · Y_m: labels that client m has held so far ("labels"
+of its state) · "first_task" says in which task somebody first trained a class (0: never), so that no generator is
+asked for a class it never saw.
+
+The consistency terms push D to see real, own and downloaded images of a class alike; there are none in the first round
+of a task. The authors' released code multiplies them by 0: `consistency=0`. Their critic is also the classifier; here
+the classifier is a model of its own, as the published memory of the comparison demands. Clients replay the server's
+G⁻ and not a copy of their own, which with few clients a round would be out of date. Images with more than `gan_size`
+pixels a side are shrunk for the critic, and the generator's are enlarged for f: large ones come out slow and poor.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar
+
+import torch
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from fedspecial.core.messages import Broadcast, Numbers, ServerState, Tensors, Update
+from fedspecial.core.streams import stream_seed
+from fedspecial.errors import InputError
+from fedspecial.methods.base import Desk, Local, Method, RoundInfo, World
+from fedspecial.methods.fedcil_gan import Agreement, Gan, Pictures, Scale, balanced, drawn
+from fedspecial.models.generators import LARGEST, conditional_generator, critic
+
+Share = Annotated[float, Field(ge=0, le=1)]
+Strength = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Beta = Annotated[float, Field(ge=0, lt=1)]
+
+# The server weighs new and old images alike, whatever clients do.
+EVEN = 0.5
+
+
+@dataclass(frozen=True)
+class FedCil(Method):
+    name: ClassVar[str] = "fedcil"
+    zero: ClassVar = {"importance": 1.0, "consistency": 0.0, "server_iterations": 0}
+    uncounted: ClassVar = frozenset({"payload/old_generator"})
+
+    importance: Share = 0.5
+    consistency: Strength = 1.0
+    server_iterations: Annotated[int, Field(ge=0)] = 50
+    server_batch: Annotated[int, Field(ge=2)] = 32
+    gan_lr: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1e-4
+    gan_betas: tuple[Beta, Beta] = (0.5, 0.99)
+    gan_weight_decay: Strength = 1e-5
+    generator_width: Annotated[int, Field(ge=1)] = 64
+    gan_size: Annotated[int, Field(ge=8)] = LARGEST
+
+    def fits(self, world: World) -> None:
+        if world.kind != "image":
+            raise InputError(f"method={self.name}: needs images, but the data is of kind '{world.kind}'")
+
+    def networks(self, world: World) -> dict[str, nn.Module]:
+        shape, width = self.gan_shape(world), self.generator_width
+        generator = conditional_generator(shape, world.classes, width, native=True)
+        return {"generator": generator, "critic": critic(shape, world.classes, width)}
+
+    def gan_shape(self, world: World) -> tuple[int, ...]:
+        """Of the images that the GAN makes and judges."""
+        channels, *sides = world.input_shape
+        return (channels, *(min(side, self.gan_size) for side in sides))
+
+    # --- server half ------------------------------------------------------------------------------------------
+
+    def arrival(self, server: ServerState, desk: Desk) -> None:
+        server.tensors.setdefault("first_task", torch.zeros(desk.world.classes, dtype=torch.int64))
+        if desk.task > 1:
+            server.tensors["old_generator"] = server.tensors["generator"].clone()
+
+    def broadcast(self, server: ServerState, client: int, task: int, round: int) -> Broadcast:
+        message = super().broadcast(server, client, task, round)
+        message.vectors |= {name: server.tensors[name] for name in ("generator", "critic")}
+        message.payloads["first_task"] = server.tensors["first_task"]
+        if task > 1 and self.importance < 1:
+            message.payloads["old_generator"] = server.tensors["old_generator"]
+        return message
+
+    def receive(self, server: ServerState, update: Update) -> None:
+        """Keep who trained what until the round's end; a client that does not properly say so teaches nobody."""
+        labels, known = update.uploads.get("labels"), server.tensors["first_task"]
+        if labels is None or labels.dtype != torch.bool or labels.shape != known.shape or not bool(labels.any()):
+            return
+        server.tensors[f"labels/{update.client}"] = labels.clone()
+        if self.server_iterations:
+            server.tensors[f"generator/{update.client}"] = server.tensors["generator"] + update.deltas["generator"]
+
+    def server_step(self, server: ServerState, mean: Tensors, info: RoundInfo) -> Numbers:
+        facts = super().server_step(server, mean, info)
+        for name in ("generator", "critic"):
+            server.tensors[name].add_(mean[name])
+        teachers = sorted(int(name.split("/")[1]) for name in server.tensors if name.startswith("labels/"))
+        first, held = server.tensors["first_task"], [server.tensors.pop(f"labels/{client}") for client in teachers]
+        generators = [server.tensors.pop(f"generator/{client}") for client in teachers if self.server_iterations]
+        for labels in held:
+            first[labels & (first == 0)] = info.task
+        if generators:
+            self._consolidate(server, info, generators, held)
+        return facts | {"teachers": len(teachers)}
+
+    def _consolidate(self, server: ServerState, info: RoundInfo, generators: list[Tensor], held: list[Tensor]) -> None:
+        """Train the averaged GAN on what the received generators make; clients in their order, not that of arrival."""
+        desk = info.desk
+        assert desk is not None
+        for name in ("generator", "critic"):
+            desk.networks[name].load(server.tensors[name])
+        rng = torch.Generator().manual_seed(stream_seed(desk.seed, self.name, info.task, info.round) % 2**63)
+        gan = Gan.of(desk.networks, rng, self.gan_lr, self.gan_betas, self.gan_weight_decay)
+        old = _trained_before(server.tensors["first_task"], info.task)
+        known = old | torch.stack(held).any(dim=0)
+        for _ in range(self.server_iterations):
+            asked = balanced(held, self.server_batch, rng)
+            made = [gan.frozen(*pair) for pair in zip(generators, asked, strict=True) if len(pair[1])]
+            new = Pictures(*(torch.cat(parts) for parts in zip(*made, strict=True)))
+            replayed = None
+            if bool(old.any()):
+                replayed = gan.frozen(server.tensors["old_generator"], drawn(old, self.server_batch, rng))
+            gan.step(new, replayed, drawn(known, self.server_batch, rng), EVEN)
+        for name in ("generator", "critic"):
+            server.tensors[name].copy_(desk.networks[name].vector)
+
+    # --- client half ------------------------------------------------------------------------------------------
+
+    def begin_round(self, local: Local) -> None:
+        mine = torch.bincount(local.data.labels, minlength=local.world.classes) > 0
+        local.uploads["labels"] = mine
+        local.state.tensors["labels"] = mine | local.state.tensors.get("labels", mine)
+        gan = Gan.of(local.networks, local.generator, self.gan_lr, self.gan_betas, self.gan_weight_decay)
+        local.scratch["gan"], local.scratch["scale"] = gan, Scale.of(local.world, self.gan_shape(local.world))
+        local.scratch |= {f"{name}_adam": adam for name, adam in gan.adams.items()}
+
+    def loss(self, local: Local, x: Tensor, y: Tensor) -> Tensor:
+        scale: Scale = local.scratch["scale"]
+        replayed = self._replayed(local, len(x))
+        self._train_gan(local, Pictures(scale.to_gan(x), y), replayed)
+        if replayed is None:
+            return super().loss(local, x, y)
+        both = torch.cat((x, scale.to_classifier(replayed.images)))
+        new, old = torch.split(local.model.module(both), [len(x), len(replayed.labels)])
+        return self.importance * cross_entropy(new, y) + (1 - self.importance) * cross_entropy(old, replayed.labels)
+
+    def _replayed(self, local: Local, count: int) -> Pictures | None:
+        """G⁻(z, y_r) with y_r uniform over what the client has held and G⁻ was trained on."""
+        payloads = local.broadcast.payloads
+        if "old_generator" not in payloads:
+            return None
+        known = local.state.tensors["labels"] & _trained_before(payloads["first_task"], local.broadcast.task)
+        if not bool(known.any()):
+            return None
+        gan: Gan = local.scratch["gan"]
+        return gan.frozen(payloads["old_generator"], drawn(known, count, gan.rng))
+
+    def _train_gan(self, local: Local, real: Pictures, replayed: Pictures | None) -> None:
+        """One step on D and G. BatchNorm in G cannot normalise a single image, so at least two are asked for."""
+        gan: Gan = local.scratch["gan"]
+        labels = drawn(local.state.tensors["labels"], max(2, len(real.labels)), gan.rng)
+        gan.step(real, replayed, labels, self.importance, self._agreement(local, real))
+
+    def _agreement(self, local: Local, real: Pictures) -> Agreement | None:
+        known = local.broadcast.payloads["first_task"] > 0
+        if not self.consistency or local.broadcast.round == 0 or not bool(known.any()):
+            return None
+        gan: Gan = local.scratch["gan"]
+        downloaded = local.broadcast.vector("generator")
+        matching, labels = real.labels.cpu(), drawn(known, len(real.labels), gan.rng)
+        rows = known[matching].nonzero().flatten()
+        made = gan.frozen(downloaded, torch.cat((matching[rows], labels)))
+        matched, theirs = torch.split(made.images, [len(rows), len(labels)])
+        own = gan.frozen(gan.generator.vector, labels)
+        return Agreement(self.consistency, rows, matched, Pictures(theirs, own.labels), own.images)
+
+
+def _trained_before(first_task: Tensor, task: int) -> Tensor:
+    """Which classes somebody had trained before this task began."""
+    return (first_task > 0) & (first_task < task)
