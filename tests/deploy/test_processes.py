@@ -155,7 +155,8 @@ def test_a_node_does_not_speak_to_a_superlink_it_cannot_check(tmp_path: Path) ->
         federation.tls = ServerIdentity(other.certificate, identity.certificate, identity.key)
         federation.start_supernode("north", key=north)
         federation.tls = identity
-        time.sleep(8)
+        log = federation.log("north")
+        federation.wait(lambda: "CERTIFICATE_VERIFY_FAILED" in log.read_text(), None, "no complaint", 60)
         assert federation.nodes_online() == 0
 
 

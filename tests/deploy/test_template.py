@@ -135,9 +135,11 @@ def test_the_readme_is_closed_by_default_and_warns(app: Path) -> None:
 
 
 def test_a_folder_with_something_in_it_is_left_alone(tmp_path: Path) -> None:
-    (tmp_path / "mine.txt").write_text("mine")
-    assert "is not an empty folder" in fresh("flower", "init", tmp_path).complaint
-    assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    (folder / "mine.txt").write_text("mine")
+    assert "is not an empty folder" in fresh("flower", "init", folder).complaint
+    assert [path.name for path in folder.iterdir()] == ["mine.txt"]
 
 
 @pytest.mark.parametrize("name", ["three hospitals", "3-hospitals", "h" * 33, "hospital_3"])

@@ -49,7 +49,8 @@ def late(pulls: int) -> Fault:
 class InProcessGrid(Grid):
     """``InProcessGrid(app, [{"partition-id": 0}, {"partition-id": 1}])``: one node per node config.
 
-    faults: node id → `Fault`; it may be changed between rounds.
+    names:  what the nodes were registered as, in the same order
+    faults: node id → `Fault`; it may be changed between rounds
     """
 
     def __init__(
@@ -57,6 +58,7 @@ class InProcessGrid(Grid):
         app: ClientApp,
         nodes: Sequence[Mapping[str, Any]],
         *,
+        names: Sequence[str] = (),
         run_config: Mapping[str, Any] | None = None,
         first_node: int = FIRST_NODE,
     ) -> None:
@@ -66,6 +68,7 @@ class InProcessGrid(Grid):
             node: Context(RUN_ID, node, dict(config), RecordDict(), dict(run_config or {}))
             for node, config in enumerate(nodes, first_node)
         }
+        self.names = dict(zip(self.contexts, names, strict=False))
         self.faults: dict[int, Fault] = {}
         self._numbers = itertools.count(1)
         self._asked: dict[str, Message] = {}
@@ -73,6 +76,12 @@ class InProcessGrid(Grid):
 
     def get_node_ids(self) -> list[int]:
         return list(self.contexts)
+
+    def get_nodes(self) -> list[Any]:
+        nodes = list(super().get_nodes())
+        for node in nodes:
+            node.name = self.names.get(node.node_id, "")
+        return nodes
 
     def push_messages(self, messages: Iterable[Message]) -> list[str]:
         names = []
@@ -106,7 +115,7 @@ class InProcessGrid(Grid):
 
     def _answer(self, asked: Message) -> Message:
         """As a node does: on a message of its own, an exception becomes an error reply."""
-        content = RecordDict({name: copy.copy(record) for name, record in asked.content.items()})
+        content = RecordDict({name: _copied(record) for name, record in asked.content.items()})
         about = asked.metadata
         received = Message(content, about.dst_node_id, about.message_type, ttl=about.ttl, group_id=about.group_id)
         _name(received, about.message_id)
@@ -127,6 +136,11 @@ class InProcessGrid(Grid):
 
     def create_message(self, *args: Any, **kwargs: Any) -> Message:
         raise NotImplementedError("use flwr.app.Message")
+
+
+def _copied(record: Any) -> Any:
+    """A record of its own; the arrays in it are bytes, which nobody can change."""
+    return type(record)(dict(record))
 
 
 def _name(message: Message, name: str) -> None:

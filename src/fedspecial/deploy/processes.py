@@ -105,10 +105,16 @@ class Federation:
         self.ask(["flwr", "supernode", "register", str(key.public.absolute()), CONNECTION, "--name", key.name])
 
     def start_supernode(
-        self, name: str, *, key: NodeKey | None = None, config: Mapping[str, Any] | None = None
+        self,
+        name: str,
+        *,
+        key: NodeKey | None = None,
+        config: Mapping[str, Any] | None = None,
+        through: int | None = None,
     ) -> subprocess.Popen[bytes]:
-        """Start a node; `wait_for_nodes` tells when it has been let in."""
-        command = ["flower-supernode", "--superlink", f"{HOST}:{self.port}", "--host", HOST, "--port", str(free_port())]
+        """Start a node; `wait_for_nodes` tells when it has been let in. `through`: the port of a proxy."""
+        command = ["flower-supernode", "--superlink", f"{HOST}:{through or self.port}"]
+        command += ["--host", HOST, "--port", str(free_port())]
         if self.tls is None:
             command += ["--insecure"]
         else:
@@ -116,8 +122,18 @@ class Federation:
         if key is not None:
             command += ["--auth-supernode-private-key", str(key.private.absolute())]
         if config:
-            command += ["--node-config", " ".join(f"{word}={json.dumps(value)}" for word, value in config.items())]
+            command += ["--node-config", _words(config)]
         return self.start(name, command)
+
+    def start_run(self, app: Path, config: Mapping[str, Any] | None = None) -> subprocess.Popen[bytes]:
+        """Submit an app; the process ends with the run, whose log it writes to ``logs/run.log``."""
+        command = ["flwr", "run", str(app.absolute()), CONNECTION, "--stream"]
+        return self.start("run", command + (["--run-config", _words(config)] if config else []))
+
+    def run_status(self) -> str:
+        """Of the run submitted last, as Flower has it, such as ``running`` or ``finished:completed``."""
+        runs = json.loads(self.ask(["flwr", "ls", CONNECTION, "--format", "json"]))["runs"]
+        return str(max(runs, key=lambda run: run["pending-at"])["status"]) if runs else "none"
 
     def nodes_online(self) -> int:
         """How many nodes the SuperLink has let in and heard of lately."""
@@ -228,6 +244,11 @@ def _found(command: Sequence[str]) -> list[str]:
     """The command as it was installed beside this Python, whatever the user's path says."""
     own = COMMANDS / command[0]
     return [str(own) if own.exists() else command[0], *command[1:]]
+
+
+def _words(words: Mapping[str, Any]) -> str:
+    """As Flower's command line takes them: TOML values, which for texts, numbers and booleans are JSON's."""
+    return " ".join(f"{word}={json.dumps(value)}" for word, value in words.items())
 
 
 def _exit(number: int, frame: FrameType | None) -> None:
