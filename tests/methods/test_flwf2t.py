@@ -1,0 +1,273 @@
+"""Laws of FLwF-2T: who teaches whom, what that costs, and that it helps."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import fedspecial
+from fedspecial import Benchmark, Domain, InputError, resume
+from fedspecial.core.events import RoundFinished, of_kind, read_events
+from fedspecial.methods import flwf2t
+from fedspecial.methods.flwf2t import FLwF2T, distillation
+from worlds import begin, images, learn, play, rotated_blobs
+
+MIB = 2**20
+ONE_STEP: dict[str, Any] = {"local_steps": 1, "local_epochs": None}
+
+
+def texts() -> Benchmark:
+    """Token ids: class 1 uses other words than class 0, and every task has words of its own."""
+    domains = []
+    for task in range(2):
+        generator = torch.Generator().manual_seed(task)
+        y = torch.arange(64) % 2
+        x = torch.randint(1, 20, (64, 6), generator=generator) + 50 * y[:, None] + 200 * task
+        domains.append(Domain.of(f"t{task + 1}", (x, y), (x, y)))
+    return Benchmark("texts", tuple(domains), ("good", "bad"), kind="text")
+
+
+def growing() -> Benchmark:
+    """Each task brings two new classes."""
+    tasks = images(tasks=2).domains
+    pairs = [(domain.train.x, domain.train.y + 2 * number) for number, domain in enumerate(tasks)]
+    domains = tuple(Domain.of(f"t{number}", pair, pair) for number, pair in enumerate(pairs, start=1))
+    return Benchmark("grows", domains, tuple("abcd"), incremental="class")
+
+
+@pytest.fixture
+def turns(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """What each client's turn began and ended with."""
+    seen: list[dict[str, Any]] = []
+    begin_round, end_round = FLwF2T.begin_round, FLwF2T.end_round
+
+    def digests(local: Any) -> dict[str, float]:
+        frozen = {"server": local.broadcast.theta, **local.broadcast.payloads}
+        frozen |= {name: tensor for name, tensor in local.state.tensors.items() if name == "past"}
+        return {name: float(tensor.double().square().sum()) for name, tensor in frozen.items()}
+
+    def begun(self: FLwF2T, local: Any) -> None:
+        begin_round(self, local)
+        turn = {"client": local.client, "task": local.broadcast.task, "round": local.broadcast.round}
+        turn |= {"samples": len(local.data), "payload": local.broadcast.payloads.get("past")}
+        turn |= {"past": local.state.tensors.get("past"), "before": digests(local), "asked": {}}
+        seen.append(turn)
+
+    def ended(self: FLwF2T, local: Any) -> None:
+        end_round(self, local)
+        seen[-1] |= {"model": local.model.vector.clone(), "after": digests(local)}
+
+    ask = flwf2t._logits
+
+    def asked(module: Any, tensors: dict[str, Tensor], x: Tensor) -> Tensor:
+        teacher = next(iter(tensors.values())).data_ptr()
+        seen[-1]["asked"][teacher] = seen[-1]["asked"].get(teacher, 0) + len(x)
+        return ask(module, tensors, x)
+
+    monkeypatch.setattr(FLwF2T, "begin_round", begun)
+    monkeypatch.setattr(FLwF2T, "end_round", ended)
+    monkeypatch.setattr(flwf2t, "_logits", asked)
+    return seen
+
+
+def test_distillation_is_the_cross_entropy_of_softened_scores() -> None:
+    student, teacher = (torch.randn(5, 3, generator=torch.Generator().manual_seed(seed)) for seed in (1, 2))
+    by_hand = 0.0
+    for f, g in zip(student.tolist(), teacher.tolist(), strict=True):
+        weights = torch.tensor(g).div(2).exp()
+        scores = torch.tensor(f).div(2).exp()
+        by_hand -= float((weights / weights.sum() * (scores / scores.sum()).log()).sum()) / 5
+    assert float(distillation(student, teacher, 2.0)) == pytest.approx(by_hand, rel=1e-6)
+
+
+def test_the_loss_is_the_weighted_sum_of_its_three_terms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    loss, compared = FLwF2T.loss, []
+
+    @torch.no_grad()
+    def by_hand(local: Any, x: Tensor, y: Tensor) -> float:
+        """The perceptron says the same in training as in evaluation, so its scores may be had one after another."""
+        past = local.broadcast.payloads.get("past", local.state.tensors.get("past"))
+        scores = []
+        for vector in (past, local.broadcast.theta, local.model.vector.clone()):
+            local.model.load(vector)
+            scores.append(local.model.module(x))
+        past, server, student = scores
+        kept, shared = (distillation(student, teacher, 1.5) for teacher in (past, server))
+        return float(0.5 * torch.nn.functional.cross_entropy(student, y) + 0.3 * kept + 0.2 * shared)
+
+    def watched(self: FLwF2T, local: Any, x: Tensor, y: Tensor) -> Tensor:
+        expected = by_hand(local, x, y) if local.broadcast.task > 1 else None
+        total = loss(self, local, x, y)
+        if expected is not None:
+            compared.append((total.item(), expected))
+        return total
+
+    monkeypatch.setattr(FLwF2T, "loss", watched)
+    learn(tmp_path / "run", "flwf2t", alpha_ce=0.5, beta_past=0.3, temperature=1.5)
+    assert len(compared) > 50
+    ours, expected = zip(*compared, strict=True)
+    assert ours == pytest.approx(expected, rel=1e-5)
+
+
+def test_the_first_task_is_fedavg_and_asks_no_teacher(tmp_path: Path, turns: list[dict[str, Any]]) -> None:
+    world = rotated_blobs(tasks=1)
+    ours, fedavg = learn(tmp_path / "ours", "flwf2t", world), learn(tmp_path / "fedavg", "fedavg", world)
+    assert ours.model_sha256 == fedavg.model_sha256
+    assert len(turns) == 9
+    assert not any(turn["asked"] for turn in turns)
+
+
+def test_labels_alone_are_fedavg_and_ask_no_teacher(tmp_path: Path, turns: list[dict[str, Any]]) -> None:
+    run = play(begin(tmp_path / "ours", "flwf2t", images(), model="cnn", width=4, alpha_ce=1.0, beta_past=0.0))
+    fedavg = play(begin(tmp_path / "fedavg", "fedavg", images(), model="cnn", width=4))
+    assert torch.equal(run.vector, fedavg.vector)
+    assert not any(turn["asked"] for turn in turns)
+    assert run.engine.states.index == {}  # type: ignore[attr-defined]
+    assert run.server.tensors == {}
+
+
+def test_the_servers_teacher_does_not_move_a_model_that_agrees_with_it(tmp_path: Path) -> None:
+    """α = β = 0: the student begins where its teacher stands, and the gradient there is zero."""
+    moved: list[float] = []
+    run = begin(tmp_path / "run", "flwf2t", alpha_ce=0.0, beta_past=0.0)
+    run.listeners = (lambda e: moved.append(e.delta_norm) if isinstance(e, RoundFinished) and e.task > 1 else None,)
+    play(run)
+    assert len(moved) == 6
+    assert max(moved) < 1e-6
+
+
+def test_teachers_are_frozen(tmp_path: Path, turns: list[dict[str, Any]]) -> None:
+    learn(tmp_path / "run", "flwf2t", images(), model="cnn", width=4)
+    taught = [turn for turn in turns if turn["task"] == 2]
+    assert taught
+    assert all(turn["before"] == turn["after"] and len(turn["before"]) == 2 for turn in taught)
+
+
+def test_teachers_are_asked_once_about_a_sample(tmp_path: Path, turns: list[dict[str, Any]]) -> None:
+    """The server's once a round, the client's once a task, whatever the number of epochs."""
+    learn(tmp_path / "run", "flwf2t", local_epochs=3)
+    met: set[tuple[int, int]] = set()
+    for turn in turns:
+        if turn["task"] > 1:
+            new = (turn["client"], turn["task"]) not in met
+            met.add((turn["client"], turn["task"]))
+            assert sorted(turn["asked"].values()) == [turn["samples"]] * (1 + new)
+
+
+def test_samples_that_are_not_trained_on_are_not_asked_about(tmp_path: Path, turns: list[dict[str, Any]]) -> None:
+    learn(tmp_path / "run", "flwf2t", rotated_blobs(tasks=2), rounds=1, batch_size=4, **ONE_STEP)
+    assert [sorted(turn["asked"].values()) for turn in turns if turn["task"] == 2] == [[4, 4]] * 3
+
+
+def test_the_past_model_is_the_clients_own_or_else_the_servers(tmp_path: Path, turns: list[dict[str, Any]]) -> None:
+    run = begin(tmp_path / "run", "flwf2t", rotated_blobs(tasks=4), clients=6, clients_per_round=2, rounds=2)
+    ends: dict[int, Tensor] = {}
+    run.listeners = (lambda e: ends.setdefault(e.task, run.vector.clone()) if e.event == "task_finished" else None,)
+    play(run)
+    last: dict[tuple[int, int], Tensor] = {}
+    own = loaned = 0
+    for turn in turns:
+        client, task = turn["client"], turn["task"]
+        if task > 1 and (client, task - 1) in last:
+            own += 1
+            assert turn["payload"] is None
+            assert torch.equal(turn["past"], last[client, task - 1])
+        elif task > 1:
+            loaned += 1
+            assert turn["past"] is None
+            assert torch.equal(turn["payload"], ends[task - 1])
+        last[client, task] = turn["model"]
+    assert own > 2
+    assert loaned > 2
+
+
+def test_the_global_teacher_is_everybodys_and_no_model_is_kept(tmp_path: Path, turns: list[dict[str, Any]]) -> None:
+    run = play(begin(tmp_path / "run", "flwf2t", teacher="global"))
+    assert all((turn["payload"] is None) == (turn["task"] == 1) for turn in turns)
+    kept = [run.engine.states.load(client).tensors for client in range(4)]  # type: ignore[attr-defined]
+    assert all(set(tensors) <= {"past_logits"} for tensors in kept)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ({"alpha_ce": 0.8, "beta_past": 0.4}, "alpha_ce=0.8 and beta_past=0.4 sum to more than 1"),
+        ({"alpha_ce": -0.1}, "alpha_ce=-0.1: "),
+        ({"beta_past": 1.5}, "beta_past=1.5: "),
+        ({"temperature": 0}, "temperature=0: "),
+        ({"teacher": "mine"}, "teacher=mine: "),
+    ],
+)
+def test_weights_that_are_no_weights_are_refused_in_one_line(
+    words: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(InputError, match=message) as caught:
+        learn(tmp_path / "run", "flwf2t", **words)
+    assert "\n" not in str(caught.value)
+
+
+def test_texts_are_learned_with_adamw(tmp_path: Path) -> None:
+    words = {"model": "text", "width": 8, "optimizer": "adamw", "client_lr": 0.02, "server_lr": 1.0}
+    result = learn(tmp_path / "run", "flwf2t", texts(), rounds=6, **words)
+    assert result.matrix[0][0] > 0.8
+    assert result.matrix[1][1] > 0.8
+
+
+@pytest.mark.parametrize("policy", ["average", "mean-only", "local"])
+def test_with_growing_heads_teachers_speak_of_old_classes_only(policy: str, tmp_path: Path) -> None:
+    words = {"model": "cnn", "width": 4, "partition": "iid", "batch_norm": policy, "clients_per_round": 2}
+    run = play(begin(tmp_path / "run", "flwf2t", growing(), rounds=4, **words))
+    kept = [run.engine.states.load(client).tensors for client in range(4)]  # type: ignore[attr-defined]
+    logits = [tensors["past_logits"] for tensors in kept if "past_logits" in tensors]
+    assert {tuple(part.shape) for part in logits} == {(16, 2)}
+    assert not of_kind(read_events(tmp_path / "run" / "events.jsonl"), "update_refused")
+    assert bool(torch.isfinite(run.vector).all())
+
+
+def test_a_stopped_run_with_both_kinds_of_client_goes_on_to_the_same_end(tmp_path: Path) -> None:
+    words = {"clients": 4, "clients_per_round": 1, "rounds": 3}
+    whole = learn(tmp_path / "whole", "flwf2t", **words)
+
+    def stop(event: Any) -> None:
+        if isinstance(event, RoundFinished) and (event.task, event.round) == (2, 1):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        learn(tmp_path / "cut", "flwf2t", listeners=[stop], **words)
+    assert resume(tmp_path / "cut", benchmark=rotated_blobs()).model_sha256 == whole.model_sha256
+
+
+@pytest.mark.parametrize("teacher", ["own", "global"])
+def test_a_clients_memory_is_two_models_as_in_the_paper(teacher: str, tmp_path: Path) -> None:
+    world = replace(images(rows=8, size=32), classes=tuple("0123456789"))
+    words = {"model": "resnet18", "width": 64, "clients": 1, "clients_per_round": 1, "rounds": 1, **ONE_STEP}
+    result = learn(tmp_path / "run", "flwf2t", world, teacher=teacher, **words)
+    assert result.client_memory_paper_bytes == pytest.approx(85.38 * MIB, rel=0.01)
+    assert result.client_memory_bytes > result.client_memory_paper_bytes
+
+
+def test_a_round_costs_fedavgs_bytes_and_a_loaned_teacher_one_model_more(tmp_path: Path) -> None:
+    ours, fedavg = learn(tmp_path / "ours", "flwf2t", clients_per_round=4), learn(tmp_path / "f", clients_per_round=4)
+    assert (ours.bytes_up, ours.bytes_down) == (fedavg.bytes_up, fedavg.bytes_down)
+    loaned = learn(tmp_path / "loaned", "flwf2t", clients_per_round=4, teacher="global")
+    assert loaned.bytes_up == fedavg.bytes_up
+    rounds = of_kind(read_events(tmp_path / "loaned" / "events.jsonl"), "round")
+    model = fedavg.bytes_down
+    once = [entry["bytes_once"] / 4 for entry in rounds]
+    assert once == pytest.approx([0, 0, 0] + 2 * [model, 0, 0], rel=0.3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [25, 225, 2025])
+def test_two_teachers_forget_less_than_none(seed: int, tmp_path: Path) -> None:
+    """At least five points of BWT on three worlds of digits-shift."""
+    words = {"seed": seed, "domains": "paper,neon,photo", "rounds": 5, "local_epochs": 3, "eval_every": 0}
+    ours, fedavg = (
+        fedspecial.run("digits-shift", method=name, out=tmp_path / name, **words) for name in ("flwf2t", "fedavg")
+    )
+    assert ours.bwt >= fedavg.bwt + 0.05
