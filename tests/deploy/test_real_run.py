@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ssl
+import subprocess
+import sys
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -88,6 +90,20 @@ def test_real_processes_learn_the_model_of_one_process(tmp_path: Path) -> None:
     real = strategy()
     real.load(out)
     assert all(np.array_equal(real.theta[name], whole.theta[name]) for name in MODEL)
+
+
+@pytest.mark.slow
+def test_a_run_needs_no_network_but_the_loopback(tmp_path: Path) -> None:
+    """The run above, once more, in a network namespace in which there is nothing else."""
+    alone = ["unshare", "--map-root-user", "--net", "sh", "-c", 'ip link set lo up && exec "$@"', "sh"]
+    try:
+        subprocess.run([*alone, "true"], check=True, capture_output=True, timeout=10)
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("network namespaces cannot be made here")
+    test = f"{__file__}::{test_real_processes_learn_the_model_of_one_process.__name__}"
+    command = [*alone, sys.executable, "-m", "pytest", "-m", "slow", "-p", "no:cacheprovider", test]
+    done = subprocess.run([*command, f"--basetemp={tmp_path / 'inside'}"], capture_output=True, text=True, timeout=400)
+    assert done.returncode == 0, done.stdout[-4000:]
 
 
 def control_status(port: int, authority: Path) -> int:
