@@ -52,9 +52,10 @@ def fitted(tensors: Tensors, model: FlatModel) -> Tensors:
     assert isinstance(head, nn.Linear)
     row = head.in_features + (head.bias is not None)
     result = dict(tensors)
-    for name, tensor in tensors.items():
+    vectors = {name: tensor for name, tensor in tensors.items() if tensor.dim() == 1 and tensor.dtype == torch.float32}
+    for name, tensor in vectors.items():
         for whole in (new.size, new.num_weights):
-            missing = whole - tensor.numel()
+            missing = whole - len(tensor)
             if not _lies_in(tensor, new) and 0 < missing < row * head.out_features and missing % row == 0:
                 result[name] = relaid(tensor, _narrower(new, missing // row), new, model.vector)
     return result

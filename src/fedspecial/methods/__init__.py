@@ -20,6 +20,7 @@ _BUILT_IN = {
     "fedprox": ("fedprox:FedProx", "clients stay near this round's model"),
     "fedcil": ("fedcil:FedCil", "replay from a generator that clients and server train"),
     "mfcl": ("mfcl:Mfcl", "clients replay images of a generator that the server distils from the model"),
+    "srfdil": ("srfdil:SrFdil", "clients replay the samples of theirs that matter here and elsewhere"),
     "pfeddil": ("pfeddil:PFedDil", "a few models for each client, mixed by how familiar a sample looks"),
     "flwf2t": ("flwf2t:FLwF2T", "clients are taught by the global model and by their own past one"),
     "special-c": ("special_c:SpecialC", "clients are pulled towards the previous task's model"),

@@ -1,0 +1,163 @@
+"""SR-FDIL (Li et al., 2024): each client replays a few samples of its own, those that matter here and elsewhere.
+
+When a task ends, client m scores P = cache ∪ D_{i,m} under θ_i and keeps the best `cache` samples:
+
+    S(x) = λ·s_rep(x) + (1 − λ)·s_col(x) ,     s_rep = cos(h(x), μ_{m,d,y}) ,     s_col = cos(h(x), μ_{d,y})
+
+h: `module.features`, of length one · μ_{m,d,y}: the client's mean of h over class y of domain d · μ_{d,y}: the mean of
+these over clients, weighted by their counts · λ: `lam`. Both scores are scaled to [0, 1] within the client. The places
+are split evenly over the domains met and, in a domain, over its classes. In later tasks a client trains on its new
+samples and its cache alike; the server is FedAvg's, and so is the first task.
+
+The original's text and code are not public: the abstract names two scores and a choice of clients, the rest is
+inferred. Means of all cached domains are taken anew, since features of an older model cannot be compared with today's.
+
+    scores=refed        the same group's Re-Fed instead: keep what moves a personal model most, without quotas
+    choice=importance   clients are drawn by (mean S of the cache) + (mean loss of the new data) instead of uniformly
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, ClassVar, Literal
+
+import numpy as np
+import torch
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from fedspecial.core.messages import Broadcast, ServerState
+from fedspecial.core.streams import stream
+from fedspecial.errors import InputError
+from fedspecial.methods.base import Answer, Ask, Conversation, Desk, Local, Method, World
+from fedspecial.methods.srfdil_cache import (
+    Pool,
+    best,
+    best_of_each,
+    class_means,
+    features,
+    gradient_importance,
+    prototype_scores,
+    scaled,
+)
+
+
+@dataclass(frozen=True)
+class SrFdil(Method):
+    name: ClassVar[str] = "srfdil"
+    zero: ClassVar = {"cache": 0}
+    kinds: ClassVar[tuple[str, ...]] = ("image", "table")
+    # The paper's table counts the images; labels and scores are small.
+    uncounted: ClassVar = frozenset({"state/cache/y", "state/cache/domain", "state/cache/score"})
+
+    cache: Annotated[int, Field(ge=0)] = 1120
+    lam: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] = 0.5
+    scores: Literal["prototypes", "refed"] = "prototypes"
+    choice: Literal["uniform", "importance"] = "uniform"
+    passes: Annotated[int, Field(ge=1)] = 3
+    personal_lr: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 0.01
+    """Passes and rate of Re-Fed's personal model."""
+
+    def fits(self, world: World) -> None:
+        super().fits(world)
+        if world.features is None:
+            raise InputError("method=srfdil: samples are scored by their features, and the model has no `features`")
+
+    # --- server half ------------------------------------------------------------------------------------------
+
+    def arrival(self, server: ServerState, desk: Desk) -> Conversation:
+        """With ``choice=importance``, hear how much each client has to tell about old and new data."""
+        if self.choice == "uniform" or desk.task == 1:
+            return
+        answers = yield Ask("importance", lambda client: Broadcast(desk.task, 0, {"theta": server.theta}))
+        told = {c: a.numbers for c, a in answers.items() if all(map(math.isfinite, a.numbers.values())) and a.numbers}
+        clients = torch.tensor(sorted(told), dtype=torch.int64)
+        importance = torch.zeros(desk.world.clients, dtype=torch.float64)
+        for name in ("score", "loss"):
+            values = torch.tensor([told[int(client)][name] for client in clients], dtype=torch.float64)
+            importance[clients] += scaled(values)
+        server.tensors["importance"] = importance
+
+    def choose(self, server: ServerState, seed: int, task: int, round: int, clients: int, count: int) -> list[int]:
+        """Uniformly, or one after another with probabilities in proportion to their importance."""
+        if "importance" not in server.tensors:
+            return super().choose(server, seed, task, round, clients, count)
+        weights = server.tensors["importance"].numpy()
+        # Who comes first when arrivals have these rates; where a rate is zero, after all others.
+        waits = stream(seed, "importance", task, round).exponential(size=clients)
+        arrivals = np.divide(waits, weights, out=np.full(clients, np.inf), where=weights > 0)
+        return sorted(int(client) for client in np.lexsort((waits, arrivals))[:count])
+
+    def departure(self, server: ServerState, desk: Desk) -> Conversation:
+        if self.cache == 0 or desk.last:
+            return
+        if self.scores == "refed":
+            yield Ask("refed", lambda client: Broadcast(desk.task, 0, {"theta": server.theta}))
+            return
+        answers = yield Ask("means", lambda client: Broadcast(desk.task, 0, {"theta": server.theta}))
+        if answers:
+            shared = _weighted_mean([(a.tensors["means"], a.tensors["counts"]) for a in answers.values()])
+            yield Ask("cache", lambda client: Broadcast(desk.task, 0, {"means": shared}), sorted(answers))
+
+    # --- client half ------------------------------------------------------------------------------------------
+
+    def answer(self, local: Local, stage: str) -> Answer:
+        if stage == "importance":
+            return _importance(local)
+        pool = _pool(local)
+        if stage == "means":
+            # Kept until the global means come, so that samples go through the network once.
+            h = local.state.tensors["features"] = features(local.model.module, local.data, pool)
+            means, counts = class_means(h, pool, local.broadcast.task, local.num_classes)
+            return Answer({"means": means, "counts": counts})
+        if stage == "cache":
+            h = local.state.tensors.pop("features")
+            own, _ = class_means(h, pool, local.broadcast.task, local.num_classes)
+            scores = prototype_scores(h, pool, own, local.broadcast.vectors["means"], self.lam)
+            self._keep(local, pool, scores, best_of_each(scores, pool, self.cache))
+            return Answer()
+        assert stage == "refed"
+        scores = gradient_importance(
+            local.model, local.data, pool, self.lam, lr=self.personal_lr, passes=self.passes, rng=local.rng
+        )
+        self._keep(local, pool, scores, best(scores, self.cache).sort().values)
+        return Answer()
+
+    def _keep(self, local: Local, pool: Pool, scores: Tensor, rows: Tensor) -> None:
+        kept = pool.take(rows)
+        named = {"x": kept.x, "y": kept.y, "domain": kept.domain, "score": scores[rows]}
+        local.state.tensors |= {f"cache/{name}": tensor for name, tensor in named.items()}
+        local.state.numbers["cache/x/capacity"] = self.cache
+
+    def replay(self, local: Local) -> tuple[Tensor, Tensor] | None:
+        kept = local.state.tensors
+        return (kept["cache/x"], kept["cache/y"]) if len(kept.get("cache/y", ())) else None
+
+
+def _pool(local: Local) -> Pool:
+    data, kept = local.data, local.state.tensors
+    rows = torch.from_numpy(data.rows)
+    new = Pool(data.x[rows], data.labels, torch.full((len(data),), local.broadcast.task))
+    if "cache/x" not in kept:
+        return new
+    old = Pool(kept["cache/x"], kept["cache/y"], kept["cache/domain"])
+    return Pool(*(torch.cat(both) for both in zip(old, new, strict=True)))
+
+
+def _weighted_mean(answers: list[tuple[Tensor, Tensor]]) -> Tensor:
+    """μ_{d,y} = Σ_m n_{m,d,y}·μ_{m,d,y} / Σ_m n_{m,d,y}; zero where nobody has that class."""
+    counts = torch.stack([count for _, count in answers]).double()[..., None]
+    sums = (torch.stack([means for means, _ in answers]).double() * counts).sum(0)
+    return (sums / counts.sum(0).clamp(min=1)).float()
+
+
+@torch.inference_mode()
+def _importance(local: Local) -> Answer:
+    """Nothing from a client without new samples: it has no use for a turn."""
+    if len(local.data) == 0:
+        return Answer()
+    total = sum(float(cross_entropy(local.model.module(x), y, reduction="sum")) for x, y in local.data.batches())
+    score = local.state.tensors.get("cache/score", torch.empty(0))
+    return Answer({}, {"score": float(score.mean()) if len(score) else 0.0, "loss": total / len(local.data)})
