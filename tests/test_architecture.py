@@ -25,6 +25,7 @@ MAY_IMPORT = {
     "methods": {"core", "models", "errors"},
     "engine": {"core", "methods", "models", "data", "metrics", "config", "errors"},
     "report": {"core", "metrics", "theory", "errors"},
+    "study": {"core", "data", "methods", "engine", "report", "theory", "config", "compare", "rundir", "errors"},
     "deploy": {"core", "methods", "models", "data", "metrics", "theory", "engine", "report", "config", "errors"},
 }
 

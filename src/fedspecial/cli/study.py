@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from fedspecial.compare import Job
     from fedspecial.config import Words
     from fedspecial.report.comparison import Spread
-    from fedspecial.study.running import Clock, Plan
+    from fedspecial.study.running import Absent, Clock, Plan
     from fedspecial.study.tune import Curve
 
 DataOption = Annotated[str | None, typer.Option("--data", help="Folder with real data (or FEDSPECIAL_DATA).")]
@@ -150,13 +150,15 @@ def _list(scale: str, data: str | None) -> None:
     from fedspecial.study.running import plan
 
     width = max(len(study.name) for study in STUDIES)
+    absent: Absent = {}
     for study in STUDIES:
         cost = f"not at scale {scale}"
         if scale in study.scales:
-            planned = plan([Ask(study.name, scale)], Path("studies"), data)
+            planned = plan([Ask(study.name, scale)], Path("studies"), data, absent)
             known = scale != "paper"
             minutes = f", about {_duration(sum(planned.seconds) / cores(1))}" if known and planned.jobs else ""
             cost = f"{len(planned.jobs)} runs{minutes}"
+            cost += "".join(f"; left out: {line}" for line in planned.left_out)
         out.print(f"{study.name:<{width}}  {study.title}: {study.paper}", markup=False)
         out.print(f"{'':<{width}}  varies {study.varies}; {cost}", markup=False)
     out.print(
@@ -170,7 +172,8 @@ def _run_rates(planned: Plan, folder: Path) -> None:
     from fedspecial.study.theorems import run_rate
 
     for sweep in planned.rates:
-        run_rate(sweep, folder / THEORY, lambda done, total: None)
+        if run_rate(sweep, folder / THEORY):
+            out.print(f"theory: the sweep over {sweep} is done", markup=False)
 
 
 def _run_jobs(jobs: Sequence[Job], seconds: Sequence[float], parallel: int | None) -> None:

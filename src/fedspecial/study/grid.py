@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -77,14 +78,21 @@ def setting(point: Point, scale: str) -> Setting:
     return SCALES[scale][point.benchmark]
 
 
-def words_of(study: Study, point: Point, scale: str, seed: int) -> Words:
-    words = {**setting(point, scale).words, **dict(point.row.words), "method": point.row.method, "seed": seed}
+def words_of(study: Study, point: Point, scale: str) -> Words:
+    """What a point asks for, but the seed."""
+    words = {**setting(point, scale).words, **dict(point.row.words), "method": point.row.method}
     return words | ({study.sweep.word: point.x} if study.sweep is not None else {})
+
+
+@cache
+def _settled(words: str) -> Words:
+    """Settled words of a point given as JSON: studies share points, and reading a preset takes its time."""
+    return first_words(json.loads(words))
 
 
 def job_of(study: Study, point: Point, scale: str, seed: int, out: Path, data: str | None = None) -> Job:
     """The run of a point and a seed, and where it is or will be."""
-    settled = first_words(words_of(study, point, scale, seed))
+    settled = {**_settled(json.dumps(words_of(study, point, scale))), "seed": seed}
     folder = out / "runs" / f"{point.benchmark}-{point.row.method}-{seed}-{key_of(settled)}"
     where = {} if data is None else {"data": data}
     return Job(point.row.method, seed, {**settled, **where, "out": str(folder)}, folder)
@@ -101,7 +109,7 @@ def seconds_of(job: Job, point: Point, scale: str) -> float | None:
     base = setting(point, scale)
     if base.seconds is None:
         return None
-    usual = first_words({**base.words, "method": "fedavg"})
+    usual = _settled(json.dumps({**base.words, "method": "fedavg"}))
     ratio = TIMES_FEDAVG.get(job.method, 1.0)
     for word in ("rounds", "local_epochs", "clients_per_round"):
         ratio *= float(job.words[word]) / float(usual[word])
@@ -192,5 +200,6 @@ def gather(
                 found[seed] = run
         runs[point] = found
     begun = {point.benchmark for point, found in runs.items() if found}
-    absent = {p.benchmark: why_absent(p.benchmark) for p in runs if p.benchmark not in begun}
+    idle = dict.fromkeys(point.benchmark for point in runs if point.benchmark not in begun)
+    absent = {benchmark: why_absent(benchmark) for benchmark in idle}
     return Evidence(study, ask, runs, absent, rates)

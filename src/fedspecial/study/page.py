@@ -195,7 +195,7 @@ def _runs(evidence: Evidence, out: Path) -> str:
 
 def _footer() -> str:
     return (
-        "<footer><p>Shading: rank within a column, the darkest is best and bold, as in the paper. Accuracies in per "
-        "cent, BWT and drops in points. Every number is derived from the events of the runs; a run's folder holds its words "
-        "(config.yaml), with which it can be run again.</p></footer>"
+        "<footer><p>Shading: rank within a column, the darkest is best and bold, as in the paper. Accuracies in "
+        "per cent, BWT and drops in points. Every number is derived from the events of the runs; a run's folder holds "
+        "its words (config.yaml), with which it can be run again.</p></footer>"
     )

@@ -93,6 +93,8 @@ METRICS: Mapping[str, Metric] = {
     "memory_all": Metric("all held, MiB", lambda run: run.result.client_memory_bytes, -1, MIB),
     "bytes_up": Metric("up, MiB", lambda run: run.result.bytes_up, -1, MIB),
     "bytes_down": Metric("down, MiB", lambda run: run.result.bytes_down, -1, MIB),
+    "bytes_once": Metric("once a task, MiB", lambda run: run.result.bytes_once, -1, MIB),
+    "seconds_between_tasks": Metric("s between tasks", lambda run: run.result.seconds_between_tasks, -1, 1.0),
     "first_early": Metric("task 1, early", _of_second_task(0, _early)),
     "second_early": Metric("task 2, early", _of_second_task(1, _early)),
     "first_end": Metric("task 1, end", _of_second_task(0, lambda curve: curve[-1])),

@@ -16,6 +16,7 @@ from fedspecial.study.page import Picture, Section, html_page
 from fedspecial.study.readings import Run
 from fedspecial.study.reproducibility import reproducibility
 from fedspecial.study.running import why_absent
+from fedspecial.study.scales import SCALES
 from fedspecial.study.tables import csv_text, latex, markdown, tables_of
 from fedspecial.study.theorems import read_rates
 
@@ -25,15 +26,15 @@ WRITERS = {"md": markdown, "tex": latex, "csv": csv_text}
 
 def evidence_in(folder: Path) -> list[Evidence]:
     """Every study that was asked of the folder, as far as it has been run; each run is read once."""
-    read = cache(Run.read)
+    read, why = cache(Run.read), cache(why_absent)
     found = []
     for ask in read_asked(folder):
+
+        def reason(benchmark: str, scale: str = ask.scale) -> str:
+            return why(scale, benchmark) or f"{SCALES[scale][benchmark].label}: not run yet"
+
         study = find(ask.study)
-
-        def why(benchmark: str, scale: str = ask.scale) -> str:
-            return why_absent(scale, benchmark) or f"{benchmark}: not run yet"
-
-        found.append(gather(study, ask, folder, read, why, read_rates(study.rates, folder / THEORY)))
+        found.append(gather(study, ask, folder, read, reason, read_rates(study.rates, folder / THEORY)))
     return found
 
 

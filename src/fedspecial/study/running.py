@@ -28,12 +28,18 @@ class Plan:
     rates: tuple[str, ...]
 
 
-def plan(asks: Iterable[Ask], out: Path, data: str | None) -> Plan:
-    """All is checked before the first run begins. Seeds come in turn, so that a stopped study is of use."""
+Absent = dict[tuple[str, str], str | None]
+
+
+def plan(asks: Iterable[Ask], out: Path, data: str | None, absent: Absent | None = None) -> Plan:
+    """All is checked before the first run begins. Seeds come in turn, so that a stopped study is of use.
+
+    absent: why a (scale, benchmark) cannot be run, as far as that is known; it is filled in
+    """
     jobs: dict[Path, tuple[int, Job, float]] = {}
     left_out: dict[str, None] = {}
     rates: dict[str, None] = {}
-    absent: dict[tuple[str, str], str | None] = {}
+    absent = {} if absent is None else absent
     for ask in asks:
         study = find(ask.study)
         rates |= dict.fromkeys(study.rates)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,18 +15,19 @@ SURE = 3.0
 """So many standard errors a measured slope may lie from the claimed one."""
 
 
-def run_rate(sweep: str, folder: Path, progress: Callable[[int, int], None]) -> None:
-    """Run a sweep unless it is there: picture and numbers; the JSON comes last and marks it as done."""
+def run_rate(sweep: str, folder: Path) -> bool:
+    """Run a sweep unless it is there, and say whether it was run; the JSON comes last and marks it as done."""
     target = folder / f"theory-{sweep}.json"
     if target.exists():
-        return
+        return False
     folder.mkdir(parents=True, exist_ok=True)
-    study = rate_study(sweep, progress=progress)
+    study = rate_study(sweep)
     for ending in (".png", ".svg"):
         plot_study(study, target.with_suffix(ending))
     part = target.with_suffix(".part")
     part.write_text(json.dumps(study.to_dict(), indent=2) + "\n", encoding="utf-8")
     part.replace(target)
+    return True
 
 
 def read_rates(sweeps: tuple[str, ...], folder: Path) -> dict[str, dict[str, Any]]:
