@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from fedspecial.deploy.children import MARK, marked
+from fedspecial.deploy.children import MARK, alive, marked
 from fedspecial.deploy.pki import NodeKey, ServerIdentity, make_authority, make_node_key, make_server_identity
 from fedspecial.deploy.processes import CLOSED_NETWORK, Federation, ProcessError, free_port
 from fedspecial.errors import InputError
@@ -124,7 +124,7 @@ def test_a_superlink_and_a_node_come_up_over_tls_and_go_down(tmp_path: Path) -> 
         pids = marked(federation._mark)
         assert len(pids) >= 4  # each of the two has an executor of its own
     assert not marked(federation._mark)
-    assert not any(_alive(pid) for pid in pids)
+    assert not any(alive(pid) for pid in pids)
 
 
 @pytest.mark.slow
@@ -171,10 +171,3 @@ def test_a_killed_superlink_comes_back_with_its_nodes(tmp_path: Path) -> None:
         federation.stop("superlink", number=signal.SIGKILL)
         federation.start_superlink()
         federation.wait_for_nodes(["north"], deadline=90)
-
-
-def _alive(pid: int) -> bool:
-    try:
-        return "Z" not in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except (FileNotFoundError, ProcessLookupError):
-        return False

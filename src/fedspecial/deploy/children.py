@@ -25,9 +25,18 @@ def marked(mark: str) -> set[int]:
     return found - {os.getpid()}
 
 
+def alive(pid: int) -> bool:
+    """Whether a process still runs; one that waits to be reaped by its parent does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
 def end(processes: Iterable[subprocess.Popen[bytes]], mark: str, *, number: int, grace: float) -> None:
     """Send a signal to our own children, give them time, then kill what is left of them and, by `mark`, of theirs."""
     ours = list(processes)
+    family = marked(mark) if mark else set()
     for process in ours:
         if process.poll() is None:
             process.send_signal(number)
@@ -35,10 +44,14 @@ def end(processes: Iterable[subprocess.Popen[bytes]], mark: str, *, number: int,
     for process in ours:
         process.kill()
     limit = time.monotonic() + grace
-    while mark and (left := marked(mark)) and time.monotonic() < limit:
+    while mark and time.monotonic() < limit:
+        left = marked(mark)
         for pid in left:
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
+        family |= left
+        if not any(alive(pid) for pid in family):  # a dying process loses its mark before it is gone
+            break
         time.sleep(0.02)
     _wait(ours, grace)
 

@@ -208,9 +208,13 @@ class Federation:
 
     def stop_all(self) -> None:
         """Nodes first, so that they can say good-bye to the SuperLink; then whatever else bears our mark."""
-        for names in ([name for name in self.processes if name != "superlink"], ["superlink"]):
-            own = [self.processes.pop(name) for name in names if name in self.processes]
-            end(own, self._mark if names == ["superlink"] else "", number=signal.SIGTERM, grace=GRACE)
+        order = sorted(self.processes, key=lambda name: name == "superlink")
+        for name in order:
+            if name != "superlink" and self.processes[name].poll() is None:
+                self.processes[name].terminate()  # all at once; their ends are waited for below
+        for name in order:
+            self.stop(name)
+        end([], self._mark, number=signal.SIGTERM, grace=GRACE)
 
     def _is_healthy(self) -> bool:
         context = None if self.tls is None else ssl.create_default_context(cafile=str(self.tls.authority))
