@@ -23,6 +23,7 @@ HOLDS: Verdict = "holds"
 FAILS: Verdict = "does not hold"
 UNKNOWN: Verdict = "can't tell at this scale"
 VERDICTS: tuple[Verdict, ...] = (HOLDS, FAILS, UNKNOWN)
+NO_VALUE = "–"
 RULE = (
     "A difference between two methods is taken seed by seed, since with one seed both face the same federation, and is "
     "clear if its mean over the seeds is larger than its standard deviation (at least two seeds). A claim holds if its "
@@ -97,8 +98,9 @@ def advantage(one: Mapping[int, float], other: Mapping[int, float], better: int 
 
 def shown(value: Spread | None, digits: int = 2) -> str:
     if value is None:
-        return "–"
-    return f"{value.mean:.{digits}f}" + ("" if value.std is None else f" ± {value.std:.{digits}f}")
+        return NO_VALUE
+    mean = f"{value.mean:.{digits}f}".replace("-", "−")
+    return mean + ("" if value.std is None else f" ± {value.std:.{digits}f}")
 
 
 @dataclass(frozen=True)
@@ -128,7 +130,7 @@ class Best:
     def _line(self, place: Place, mine: Spread | None, rivals: Mapping[str, Spread | None], better: int) -> str:
         there = {rival: value for rival, value in rivals.items() if value is not None}
         if mine is None or not there:
-            return "–"
+            return NO_VALUE
         best = max(there, key=lambda rival: better * there[rival].mean)
         digits = metric(self.key).digits
         return f"{shown(mine, digits)}; best other {place.label(best)} {shown(there[best], digits)}"
@@ -153,14 +155,14 @@ class Better:
                 place,
                 self,
                 place.printed(self.row, self.key, self.x),
-                place.printed(self.than.split()[0], self.key, self.x),
+                place.printed(self.than, self.key, self.x),
             ),
         )
 
 
 def _against(place: Place, rule: Better | NoMore, one: Spread | None, other: Spread | None) -> str:
     if one is None or other is None:
-        return "–"
+        return NO_VALUE
     digits = metric(rule.key).digits
     return f"{shown(one, digits)} against {shown(other, digits)} ({place.label(rule.than)})"
 
@@ -190,7 +192,7 @@ class NoMore:
 def _swept(place: Place, row: str, key: str) -> tuple[dict[float, dict[int, float]], str, str]:
     """Values along the sweep, and how they read in ours and in print."""
     ours = {x: values for x in place.xs if (values := place.values(row, key, x))}
-    line = ", ".join(f"{x:g}: {fmean(values.values()):.1f}" for x, values in ours.items()) or "–"
+    line = ", ".join(f"{x:g}: {fmean(values.values()):.1f}" for x, values in ours.items()) or NO_VALUE
     theirs = {x: value for x in place.xs if (value := place.printed(row, key, x)) is not None}
     return ours, line, ", ".join(f"{x:g}: {value.mean:.1f}" for x, value in theirs.items()) or "in a picture only"
 
@@ -245,7 +247,7 @@ class Band:
     def judge(self, place: Place) -> Judgement:
         ours, _, _ = _swept(place, self.row, self.key)
         if len(ours) < 3:
-            return Judgement(UNKNOWN, "–", self.published)
+            return Judgement(UNKNOWN, NO_VALUE, self.published)
         means = {x: fmean(values.values()) for x, values in ours.items()}
         xs = list(means)
         best = max(means, key=lambda x: means[x])

@@ -10,7 +10,7 @@ from html import escape
 from importlib import resources
 from pathlib import Path
 
-from fedspecial.study.claims import FAILS, HOLDS, RULE, UNKNOWN, VERDICTS, Claim, Judgement, Verdict
+from fedspecial.study.claims import FAILS, HOLDS, NO_VALUE, RULE, UNKNOWN, VERDICTS, Claim, Judgement, Verdict
 from fedspecial.study.grid import Evidence
 from fedspecial.study.tables import LEVELS, Table, levels, number
 
@@ -81,16 +81,20 @@ def versions_line(sections: Sequence[Section]) -> str:
 
 
 def _overview(sections: Sequence[Section]) -> str:
-    rows = [
-        _claim_row(text, claim, judgement, f'<a href="#{section.anchor}">{escape(section.evidence.study.name)}</a>')
-        for section in sections
-        for text, claim, judgement in section.judged
-    ]
-    if not rows:
+    rows: dict[bool, list[str]] = {True: [], False: []}
+    for section in sections:
+        link = f'<a href="#{section.anchor}">{escape(section.evidence.study.name)}</a>'
+        for text, claim, judgement in section.judged:
+            rows[judgement.ours != NO_VALUE].append(_claim_row(text, claim, judgement, link))
+    if not any(rows.values()):
         return ""
+    count = len(rows[False])
+    rest = f"<details><summary>{count} more claims, of which there are no runs</summary>"
+    rest += f"{_claims_table(rows[False], ('Study',))}</details>"
     return (
         '<section id="claims">\n<h2>Claims</h2>\n'
-        f'<p class="rule">{escape(RULE)}</p>\n{_claims_table(rows, ("Study",))}\n</section>'
+        f'<p class="rule">{escape(RULE)}</p>\n'
+        f"{_claims_table(rows[True], ('Study',)) if rows[True] else ''}\n{rest if count else ''}\n</section>"
     )
 
 
@@ -124,8 +128,8 @@ def _section(section: Section, out: Path) -> str:
         *(_figure(picture) for picture in section.pictures),
         f'<p class="note">{escape(study.note)}</p>' if study.note else "",
     ]
-    if section.judged:
-        rows = [_claim_row(text, claim, judgement) for text, claim, judgement in section.judged]
+    rows = [_claim_row(text, claim, found) for text, claim, found in section.judged if found.ours != NO_VALUE]
+    if rows:
         parts += ["<h3>Claims</h3>", _claims_table(rows)]
     return "\n".join([*filter(None, parts), _runs(evidence, out), "</section>"])
 

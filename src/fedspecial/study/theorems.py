@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedspecial.study.claims import FAILS, HOLDS, UNKNOWN, Judgement, Place
+from fedspecial.study.claims import FAILS, HOLDS, NO_VALUE, UNKNOWN, Judgement, Place
 from fedspecial.theory.figures import plot_study
 from fedspecial.theory.studies import rate_study
 
@@ -51,7 +51,7 @@ class Certified:
             if summary["anchored"]
         ]
         if not issued:
-            return Judgement(UNKNOWN, "–", "a lemma")
+            return Judgement(UNKNOWN, NO_VALUE, "a lemma")
         broken = sum(bool(summary["violated"]) for summary in issued)
         largest = max(summary["drift"] / summary["recursion_bound"] for summary in issued)
         ours = f"{len(issued)} tasks, {broken} broken; drift at most {largest:.3f} of its cap"
@@ -71,7 +71,7 @@ class Slope:
         found = next((c for c in study["curves"] if c["name"] == self.curve), None) if study else None
         published = f"slope {self.claimed:g}"
         if found is None or found["slope"] is None:
-            return Judgement(UNKNOWN, "–", published)
+            return Judgement(UNKNOWN, NO_VALUE, published)
         slope, error = found["slope"], found["stderr"]
         agrees = abs(slope - self.claimed) <= max(SURE * error, 0.05)
         return Judgement(HOLDS if agrees else FAILS, f"slope {slope:.3f} ± {error:.3f}", published)
