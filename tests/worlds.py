@@ -73,6 +73,12 @@ def learn(
         return fedspecial.run(benchmark or rotated_blobs(), method=method, out=folder, **words)
 
 
+def learn_words(folder: Path, **words: Any) -> Result:
+    """A whole run of a named benchmark, without its pictures."""
+    with patch.multiple(session, **dict.fromkeys(("draw_matrix", "draw_curves", "draw_drift"), DEFAULT)):
+        return fedspecial.run(out=folder, **words)
+
+
 def begin(folder: Path, method: str = "fedavg", benchmark: Benchmark | None = None, **words: Any) -> Run:
     """A run that is ready for its first round, with its parts in the open."""
     benchmark = benchmark or rotated_blobs()

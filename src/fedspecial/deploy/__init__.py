@@ -12,17 +12,21 @@ from typing import TYPE_CHECKING, Any
 from fedspecial.errors import InputError
 
 if TYPE_CHECKING:
+    from fedspecial.deploy.client_app import make_client_app
     from fedspecial.deploy.clipping import ClippedReplies, clipping_mod
     from fedspecial.deploy.grid import InProcessGrid
+    from fedspecial.deploy.server_app import make_server_app
     from fedspecial.deploy.strategy import SpecialStrategy
 
-__all__ = ["ClippedReplies", "InProcessGrid", "SpecialStrategy", "clipping_mod"]
+__all__ = ["ClippedReplies", "InProcessGrid", "SpecialStrategy", "clipping_mod", "make_client_app", "make_server_app"]
 
 _HOMES = {
     "ClippedReplies": "fedspecial.deploy.clipping",
     "InProcessGrid": "fedspecial.deploy.grid",
     "SpecialStrategy": "fedspecial.deploy.strategy",
     "clipping_mod": "fedspecial.deploy.clipping",
+    "make_client_app": "fedspecial.deploy.client_app",
+    "make_server_app": "fedspecial.deploy.server_app",
 }
 
 

@@ -1,0 +1,150 @@
+"""The server's side of the federation: our loop behind a Flower ServerApp.
+
+    app = make_server_app()
+
+What it leaves in the run's folder is what ``fedspecial run`` leaves, and beside it ``audit.jsonl``, the decisions of
+the promotion gate and the published models. Started again on the same folder, it goes on after the last finished round.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import math
+import secrets
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from flwr.app import Context
+from flwr.serverapp import Grid, ServerApp
+
+from fedspecial import rundir
+from fedspecial.config import resolve
+from fedspecial.core.events import Event, read_events
+from fedspecial.deploy.books import Books
+from fedspecial.deploy.engine import FlowerEngine
+from fedspecial.deploy.holdings import server_federation
+from fedspecial.deploy.plan import Plan
+from fedspecial.engine import checkpoint as checkpoints
+from fedspecial.engine.blobs import write_whole
+from fedspecial.engine.checkpoint import Checkpoint, Keeper
+from fedspecial.engine.client import Workplace
+from fedspecial.engine.loop import Run
+from fedspecial.engine.payloads import Payloads
+from fedspecial.errors import InputError
+from fedspecial.provenance import data_sha256
+from fedspecial.session import carry_out, fixed_threads, prepare, write_result
+
+log = logging.getLogger("fedspecial.deploy")
+NEXT_TASK = "next-task"
+
+Listener = Callable[[Event], None]
+
+
+def make_server_app(**settings: Any) -> ServerApp:
+    """settings: words that stand above those of the run config."""
+    app = ServerApp()
+
+    @app.main()
+    def main(grid: Grid, context: Context) -> None:
+        _log_to_stderr()
+        serve(grid, {**context.run_config, **settings})
+
+    return app
+
+
+def serve(grid: Grid, run_config: Mapping[str, Any], listeners: tuple[Listener, ...] = ()) -> Path:
+    """Run the federation's tasks, or go on with them; returns the folder where everything stands."""
+    plan = Plan.of_run_config(run_config)
+    resolved = plan.resolved()
+    folder = Path(resolved.config.out or "run")
+    if not (folder / "config.yaml").exists():
+        rundir.create({**plan.settled(), "out": str(folder)})
+        write_whole(folder / "federation", secrets.token_hex(8).encode())
+    elif not (folder / "federation").exists():
+        raise InputError(f"out={folder}: it holds a run that is not a federation's; name another folder")
+    with rundir.claimed(folder), fixed_threads(resolved.config.threads):
+        _check_words(folder, resolved.words())
+        if (folder / "finished.json").exists():
+            log.info("%s: the run is finished", folder)
+            return folder
+        federation = server_federation(plan, resolved.config)
+        saved = checkpoints.load(folder / "checkpoint")
+        books = Books(folder, plan)
+        connect = _connection(grid, plan, (folder / "federation").read_text(), books)
+        run = prepare(folder, resolved, federation, None, saved, (books.listen, *listeners), connect)
+        with contextlib.closing(run.log):
+            run.quorum = math.ceil(plan.policy.quorum * resolved.config.clients_per_round)
+            run.enough = lambda task, rounds: rounds > 0 and _told_to_end(folder) == task
+            books.follow(run)
+            _gather(books, run.quorum)
+            carry_out(folder, resolved, run, saved, data_sha256(federation.benchmark))
+        _finish(folder, run, books)
+    return folder
+
+
+def _gather(books: Books, quorum: int) -> None:
+    """Wait for all sites; a round may begin without some, but not without a quorum."""
+    seconds = books.plan.policy.wait_seconds
+    here = books.engine.roster.wait(len(books.plan.sites), seconds, log.info)
+    if len(here) < quorum:
+        raise InputError(f"wait_seconds={seconds:g}: {len(here)} sites came, a round needs {quorum}")
+
+
+def _connection(
+    grid: Grid, plan: Plan, run: str, books: Books
+) -> Callable[[Workplace, Keeper, Checkpoint | None], FlowerEngine]:
+    def connect(place: Workplace, keeper: Keeper, saved: Checkpoint | None) -> FlowerEngine:
+        kept = saved.payloads if saved else {}
+        versions = {int(client): version for client, version in kept.get("versions", {}).items()}
+        books.engine = FlowerEngine(grid, plan, run, place, Payloads(kept.get("holders")), versions, books.evidence)
+        return books.engine
+
+    return connect
+
+
+def _finish(folder: Path, run: Run, books: Books) -> None:
+    """result.json where every domain could be tested; in any case what the federation came to."""
+    rows = [event["accuracy"] for event in read_events(folder / "events.jsonl") if event["event"] == "task_finished"]
+    if not any(value is None for row in rows for value in row):
+        write_result(folder, run)
+    digest = run.model.layout.digest(run.vector)
+    content = {"model_sha256": digest, "matrix": rows, "refusals": dict(books.engine.refusals), "head": books.log.head}
+    write_whole(folder / "finished.json", (json.dumps(content, indent=1) + "\n").encode())
+
+
+def end_task(folder: Path) -> int:
+    """The operator's word: the task under way ends after the round under way; returns its number."""
+    events = read_events(folder / "events.jsonl") if (folder / "events.jsonl").exists() else []
+    started = [event["task"] for event in events if event["event"] == "task_started"]
+    if not started:
+        raise InputError(f"{folder}: no task of a federation is under way there")
+    if (folder / "finished.json").exists():
+        raise InputError(f"{folder}: the run is finished")
+    write_whole(folder / NEXT_TASK, str(started[-1]).encode())
+    return int(started[-1])
+
+
+def _told_to_end(folder: Path) -> int | None:
+    with contextlib.suppress(OSError, ValueError):
+        return int((folder / NEXT_TASK).read_text())
+    return None
+
+
+def _check_words(folder: Path, wanted: Mapping[str, Any]) -> None:
+    found = resolve(rundir.words(folder)).words()
+    for key, value in wanted.items():
+        if key != "out" and found.get(key) != value:
+            raise InputError(f"out={folder}: it holds a run with {key}={found.get(key)}, not {key}={value}")
+
+
+def _log_to_stderr() -> None:
+    """Flower sets up its own logger at import and leaves others mute."""
+    if not log.handlers:
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+        log.addHandler(handler)
+        log.setLevel(logging.INFO)
+        log.propagate = False
