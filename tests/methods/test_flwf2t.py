@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -13,6 +14,8 @@ from torch import Tensor
 import fedspecial
 from fedspecial import Benchmark, Domain, InputError, resume
 from fedspecial.core.events import RoundFinished, of_kind, read_events
+from fedspecial.core.streams import stream
+from fedspecial.engine import inprocess
 from fedspecial.methods import flwf2t
 from fedspecial.methods.flwf2t import FLwF2T, distillation
 from worlds import begin, images, learn, play, rotated_blobs
@@ -184,6 +187,17 @@ def test_the_past_model_is_the_clients_own_or_else_the_servers(tmp_path: Path, t
         last[client, task] = turn["model"]
     assert own > 2
     assert loaned > 2
+
+
+def test_identical_clients_that_all_take_part_equal_one_client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their past models are the same too. (A client that sits rounds out has an older one.)"""
+    monkeypatch.setattr(inprocess, "stream", lambda seed, purpose, *keys: stream(seed, purpose, *keys[:-1]))
+    ends = []
+    for count in (4, 1):
+        run = begin(tmp_path / str(count), "flwf2t", clients=count, clients_per_round=count)
+        run.federation.rows = lambda task, client: np.arange(20)  # type: ignore[method-assign]
+        ends.append(play(run).vector)
+    assert torch.equal(*ends)
 
 
 def test_the_global_teacher_is_everybodys_and_no_model_is_kept(tmp_path: Path, turns: list[dict[str, Any]]) -> None:

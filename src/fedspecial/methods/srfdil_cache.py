@@ -97,12 +97,14 @@ def last_layer_norms(h: Tensor, logits: Tensor, y: Tensor) -> Tensor:
 
 
 def quotas(budget: int, sizes: Sequence[int]) -> list[int]:
-    """The budget split evenly, by largest remainder, the first ones first; what one cannot use goes to the others."""
-    given = [0] * len(sizes)
-    by_size = sorted(range(len(sizes)), key=lambda i: (sizes[i], -i))
-    for rank, i in enumerate(by_size):
-        given[i] = min(sizes[i], budget // (len(sizes) - rank))
-        budget -= given[i]
+    """The budget split evenly; what one cannot use goes to the others, what cannot be split to the first of them."""
+    given, left = [0] * len(sizes), min(budget, sum(sizes))
+    while left:
+        wanting = [i for i, size in enumerate(sizes) if given[i] < size]
+        step = max(1, min(left // len(wanting), *(sizes[i] - given[i] for i in wanting)))
+        for i in wanting[:left]:
+            given[i] += step
+            left -= step
     return given
 
 
