@@ -89,14 +89,14 @@ class PFedDil(Method):
 
     def broadcast(self, server: ServerState, client: int, task: int, round: int) -> Broadcast:
         slot = slots.current(server, client)
-        model, head = slots.model_key(slot), slots.head_key(slot)
-        held = {key: f"start/{key}" for key in slots.contents(server, slots.owned(server, client)) if key != head}
-        if model in held:
-            del held[model]
-            held |= {f"start/{model}": f"start/{model}"} if self.kappa > 0 else {}
-        payloads = {name: server.tensors[key] for name, key in held.items() if key in server.tensors}
-        roles = {} if slot == 1 else {"theta": model, "aux": head}
-        return Broadcast(task, round, slots.contents(server, [slot]), payloads, roles=roles)
+        model, others = slots.model_key(slot), [s for s in slots.owned(server, client) if s != slot]
+        roles = {} if slot == 1 else {"theta": model, "aux": slots.head_key(slot)}
+        message = Broadcast(task, round, slots.contents(server, [slot]), roles=roles)
+        # Fetched when the previous task ended; they are named again because they are used and take memory.
+        message.payloads |= {key: server.tensors[f"start/{key}"] for key in slots.contents(server, others)}
+        if self.kappa > 0 and f"start/{model}" in server.tensors:
+            message.payloads[f"start/{model}"] = server.tensors[f"start/{model}"]
+        return message
 
     def server_step(self, server: ServerState, mean: Tensors, info: RoundInfo) -> Numbers:
         assert info.desk is not None
@@ -169,7 +169,7 @@ class PFedDil(Method):
         if self.signal == "pseudo_negative":
             features, right = self._against_shuffled(local, x)
         familiar = right.long()
-        weight = 1 / torch.bincount(familiar, minlength=2).clamp_min_(1)
+        weight = 1 / torch.bincount(familiar, minlength=2).clamp_min(1)
         scores = local.networks["aux"].module(features if self.aux_gradient else features.detach())
         return cross_entropy(scores, familiar, weight=weight)
 
