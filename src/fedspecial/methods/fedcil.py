@@ -19,6 +19,7 @@ pixels a side are shrunk for the critic, and the generator's are enlarged for f:
 
 from __future__ import annotations
 
+import itertools
 from typing import Annotated, ClassVar
 
 import torch
@@ -52,6 +53,8 @@ class FedCil(Method):
     consistency: Strength = 1.0
     server_iterations: Annotated[int, Field(ge=0)] = 50
     server_batch: Annotated[int, Field(ge=2)] = 32
+    gan_every: Annotated[int, Field(ge=1)] = 1
+    """Batches of the classifier to one step on the GAN."""
     gan_lr: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1e-4
     gan_betas: tuple[Beta, Beta] = (0.5, 0.99)
     gan_weight_decay: Strength = 1e-5
@@ -137,13 +140,15 @@ class FedCil(Method):
         local.uploads["labels"] = mine
         local.state.tensors["labels"] = mine | local.state.tensors.get("labels", mine)
         gan = Gan.of(local.networks, local.generator, self.gan_lr, self.gan_betas, self.gan_weight_decay)
+        local.scratch["batches"] = itertools.count()
         local.scratch["gan"], local.scratch["scale"] = gan, Scale.of(local.world, self.gan_shape(local.world))
         local.scratch |= {f"{name}_adam": adam for name, adam in gan.adams.items()}
 
     def loss(self, local: Local, x: Tensor, y: Tensor) -> Tensor:
         scale: Scale = local.scratch["scale"]
         replayed = self._replayed(local, len(x))
-        self._train_gan(local, Pictures(scale.to_gan(x), y), replayed)
+        if next(local.scratch["batches"]) % self.gan_every == 0:
+            self._train_gan(local, Pictures(scale.to_gan(x), y), replayed)
         if replayed is None:
             return super().loss(local, x, y)
         both = torch.cat((x, scale.to_classifier(replayed.images)))
