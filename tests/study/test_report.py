@@ -98,7 +98,7 @@ def test_ours_and_published_stand_beside_each_other(written: Path) -> None:
 
 def test_what_is_missing_is_said(written: Path) -> None:
     page = (written / "index.html").read_text()
-    assert "VLCS: its files are not on disk (caltech101, labelme, sun09, voc2007)" in page
+    assert "VLCS: its files are not on disk (Caltech101, LabelMe, SUN09, VOC2007)" in page
     assert "DN4IL: its files are not on disk" in page
 
 

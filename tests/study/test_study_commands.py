@@ -11,9 +11,12 @@ import yaml
 
 from fedspecial.report.comparison import Spread
 from fedspecial.study.tune import Search, best, fine
-from processes import Outcome, fresh
+from processes import Fork, Outcome, fresh
 
-TUNED = ["digits-shift", "domains=paper,neon", "cap=100", "model=mlp", "width=8", "rounds=1", "local_steps=1"]
+TUNED = [
+    *("digits-shift", "domains=paper,neon", "cap=100", "model=mlp", "width=8"),
+    *("rounds=1", "local_steps=1", "clients=2", "clients_per_round=2", "min_per_client=2"),
+]
 
 
 @pytest.fixture(scope="module")
@@ -77,15 +80,9 @@ def test_the_list_tells_every_study_and_its_cost() -> None:
         (["tune", "digits-shift", "--holdout", "0"], "holdout=0.0: must be between 0 and 1"),
     ],
 )
-def test_bad_words_are_one_line(tmp_path: Path, monkeypatch, capsys, argv: list[str], complaint: str) -> None:
-    from fedspecial.cli.main import main
-
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("sys.argv", ["fedspecial", *argv])
-    with pytest.raises(SystemExit) as end:
-        main()
-    assert end.value.code == 2
-    assert complaint in capsys.readouterr().err
+def test_bad_words_are_one_line(fork: Fork, tmp_path: Path, argv: list[str], complaint: str) -> None:
+    place = [] if argv[0] == "report" else ["--out", str(tmp_path / "out")]
+    assert complaint in fork(*argv, *place).complaint
     assert list(tmp_path.iterdir()) == []
 
 
