@@ -142,7 +142,7 @@ class FedCil(Method):
         gan = Gan.of(local.networks, local.generator, self.gan_lr, self.gan_betas, self.gan_weight_decay)
         local.scratch["batches"] = itertools.count()
         local.scratch["gan"], local.scratch["scale"] = gan, Scale.of(local.world, self.gan_shape(local.world))
-        local.scratch |= {f"{name}_adam": adam for name, adam in gan.adams.items()}
+        local.scratch |= {f"{name}_moments": adam.moments for name, adam in gan.adams.items()}
 
     def loss(self, local: Local, x: Tensor, y: Tensor) -> Tensor:
         scale: Scale = local.scratch["scale"]

@@ -10,7 +10,7 @@ x, y: `real` · x_r, y_r: `replayed` · x_f = G(z, v_f): the generator's own ima
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -76,7 +76,7 @@ class Gan:
     generator: FlatModel
     critic: FlatModel
     rng: torch.Generator
-    adams: dict[str, torch.optim.Optimizer] = field(default_factory=dict)
+    adams: dict[str, Adam] = field(default_factory=dict)
 
     @staticmethod
     def of(
@@ -85,7 +85,7 @@ class Gan:
         gan = Gan(networks["generator"], networks["critic"], rng)
         for name, network in (("generator", gan.generator), ("critic", gan.critic)):
             network.module.train()
-            gan.adams[name] = torch.optim.Adam(network.trainable, lr, betas, weight_decay=decay, fused=True)
+            gan.adams[name] = Adam(network.trainable, lr, betas, decay)
         return gan
 
     def step(
@@ -142,10 +142,32 @@ class Gan:
 
     def _descend(self, name: str, network: FlatModel, loss: Tensor) -> None:
         """One step. Asking for these gradients alone spares those of the other network."""
-        for weight, gradient in zip(network.trainable, torch.autograd.grad(loss, network.trainable), strict=True):
-            weight.grad = gradient
-        self.adams[name].step()
-        self.adams[name].zero_grad()
+        self.adams[name].step(torch.autograd.grad(loss, network.trainable))
+
+
+class Adam:
+    """Adam with weight decay as part of the gradient. Torch's own takes longer to import than a small run to play.
+
+    moments: running means of the gradient and of its square, all weights after one another
+    """
+
+    def __init__(self, weights: Sequence[Tensor], lr: float, betas: tuple[float, float], decay: float) -> None:
+        self.weights, self.lr, self.betas, self.decay = [weight.detach() for weight in weights], lr, betas, decay
+        self.sizes = [weight.numel() for weight in weights]
+        self.moments = torch.zeros(2, sum(self.sizes), device=weights[0].device)
+        self.steps = 0
+
+    def step(self, gradients: Sequence[Tensor]) -> None:
+        self.steps += 1
+        pairs = zip(gradients, self.weights, strict=True)
+        gradient = torch.cat([torch.add(slope, weight, alpha=self.decay).flatten() for slope, weight in pairs])
+        (mean, square), (first, second) = self.moments, self.betas
+        mean.lerp_(gradient, 1 - first)
+        square.mul_(second).addcmul_(gradient, gradient, value=1 - second)
+        change = square.div(1 - second**self.steps).sqrt_().add_(1e-8)
+        torch.div(mean, change, out=change).mul_(self.lr / (1 - first**self.steps))
+        for weight, part in zip(self.weights, torch.split(change, self.sizes), strict=True):
+            weight.sub_(part.view_as(weight))
 
 
 def divergence(first: Tensor, second: Tensor) -> Tensor:
