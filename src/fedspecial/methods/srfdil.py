@@ -28,7 +28,7 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from fedspecial.core.messages import Broadcast, ServerState
+from fedspecial.core.messages import Broadcast, ServerState, Tensors
 from fedspecial.core.streams import stream
 from fedspecial.errors import InputError
 from fedspecial.methods.base import Answer, Ask, Conversation, Desk, Local, Method, World
@@ -98,8 +98,9 @@ class SrFdil(Method):
             return
         answers = yield Ask("means", lambda client: Broadcast(desk.task, 0, {"theta": server.theta}))
         if answers:
-            shared = _weighted_mean([(a.tensors["means"], a.tensors["counts"]) for a in answers.values()])
-            yield Ask("cache", lambda client: Broadcast(desk.task, 0, {"means": shared}), sorted(answers))
+            heard = sorted(answers)
+            shared = _weighted_mean([answers[client].tensors for client in heard])
+            yield Ask("cache", lambda client: Broadcast(desk.task, 0, {"means": shared}), heard)
 
     # --- client half ------------------------------------------------------------------------------------------
 
@@ -146,10 +147,10 @@ def _pool(local: Local) -> Pool:
     return Pool(*(torch.cat(both) for both in zip(old, new, strict=True)))
 
 
-def _weighted_mean(answers: list[tuple[Tensor, Tensor]]) -> Tensor:
+def _weighted_mean(answers: list[Tensors]) -> Tensor:
     """μ_{d,y} = Σ_m n_{m,d,y}·μ_{m,d,y} / Σ_m n_{m,d,y}; zero where nobody has that class."""
-    counts = torch.stack([count for _, count in answers]).double()[..., None]
-    sums = (torch.stack([means for means, _ in answers]).double() * counts).sum(0)
+    counts = torch.stack([answer["counts"] for answer in answers]).double()[..., None]
+    sums = (torch.stack([answer["means"] for answer in answers]).double() * counts).sum(0)
     return (sums / counts.sum(0).clamp(min=1)).float()
 
 
