@@ -26,7 +26,6 @@ MAY_IMPORT = {
     "engine": {"core", "methods", "models", "data", "metrics", "config", "errors"},
     "report": {"core", "metrics", "theory", "errors"},
     "study": {"core", "data", "methods", "engine", "report", "theory", "config", "compare", "rundir", "errors"},
-    "deploy": {"core", "methods", "models", "data", "metrics", "theory", "engine", "report", "config", "errors"},
 }
 
 

@@ -114,6 +114,7 @@ def identities(folder: Path, *names: str) -> tuple[ServerIdentity, list[NodeKey]
     return identity, [make_node_key(folder / "keys", name) for name in names]
 
 
+@pytest.mark.slow
 def test_a_superlink_and_a_node_come_up_over_tls_and_go_down(tmp_path: Path) -> None:
     identity, (north,) = identities(tmp_path, "north")
     with Federation(tmp_path, tls=identity) as federation:
@@ -158,16 +159,3 @@ def test_a_node_does_not_speak_to_a_superlink_it_cannot_check(tmp_path: Path) ->
         log = federation.log("north")
         federation.wait(lambda: "CERTIFICATE_VERIFY_FAILED" in log.read_text(), None, "no complaint", 60)
         assert federation.nodes_online() == 0
-
-
-@pytest.mark.slow
-def test_a_killed_superlink_comes_back_with_its_nodes(tmp_path: Path) -> None:
-    identity, (north,) = identities(tmp_path, "north")
-    with Federation(tmp_path, tls=identity) as federation:
-        federation.start_superlink()
-        federation.register(north)
-        federation.start_supernode("north", key=north)
-        federation.wait_for_nodes(["north"])
-        federation.stop("superlink", number=signal.SIGKILL)
-        federation.start_superlink()
-        federation.wait_for_nodes(["north"], deadline=90)

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from fedspecial import config
 from fedspecial.config import Config
 from fedspecial.deploy.init import FILES, write_app
+from fedspecial.deploy.plan import Plan, Shape
 from fedspecial.deploy.policy import Policy, settle
 from fedspecial.deploy.processes import CLOSED_NETWORK
 from fedspecial.errors import InputError
@@ -68,20 +68,46 @@ def test_flower_accepts_the_app(app: Path, tmp_path: Path) -> None:
 
 
 def test_every_word_of_the_app_is_known(app: Path) -> None:
-    """Its run config is a run that `fedspecial run` would take, and a policy."""
+    """Its run config is a trial that can be started as it is, and a policy."""
     given = project(app)["tool"]["flwr"]["app"]["config"]
-    policy, words = settle(given)
-    assert policy == Policy()
+    plan = Plan.of_run_config(given)
+    assert plan.policy == Policy()
     assert Policy().as_words().items() <= given.items()
-    resolved = config.resolve(config.first_words(words))
-    assert resolved.config.method == "special"
-    assert resolved.words()["lam"] == 0.25
+    assert plan.sites == ("north", "south", "west")
+    assert plan.data is None
+    assert plan.resolved().config.method == "special"
+    assert plan.resolved().words()["lam"] == 0.25
+
+
+def test_a_plan_travels_unchanged(app: Path) -> None:
+    own = {"tasks": "ct, mr", "classes": "no,yes", "shape": "3,64,64"}
+    for words in ({}, own):
+        plan = Plan.of_run_config({**project(app)["tool"]["flwr"]["app"]["config"], **words})
+        assert Plan.of_json(plan.to_json()) == plan
+    assert plan.data == Shape(("no", "yes"), (3, 64, 64), "image")
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        ({"sites": ""}, "sites: none are named"),
+        ({"sites": "north,north"}, "sites: 'north' is there twice"),
+        ({"tasks": "ct"}, "tasks, classes and shape belong together"),
+        ({"tasks": "ct", "classes": "a,b", "shape": "3,x"}, "shape=3,x"),
+        ({"kind": "sound"}, "kind=sound"),
+        ({"more": "clients=7"}, "clients=7: but 3 sites are named"),
+        ({"more": "roundz=7"}, "roundz"),
+    ],
+)
+def test_a_bad_word_of_the_plan_is_named(app: Path, words: dict[str, str], complaint: str) -> None:
+    with pytest.raises(InputError, match=complaint):
+        Plan.of_run_config({**project(app)["tool"]["flwr"]["app"]["config"], **words}).resolved()
 
 
 def test_other_methods_need_only_other_words(app: Path) -> None:
     given = {**project(app)["tool"]["flwr"]["app"]["config"], "method": "fedavg", "hyper": "", "more": "batch_size=7"}
-    resolved = config.resolve(config.first_words(settle(given)[1]))
-    assert (resolved.config.method, resolved.config.batch_size) == ("fedavg", 7)
+    config = Plan.of_run_config(given).resolved().config
+    assert (config.method, config.batch_size) == ("fedavg", 7)
 
 
 def test_a_word_given_twice_is_refused() -> None:
@@ -179,6 +205,7 @@ def test_help_init_and_audit_need_neither_flower_nor_torch(tmp_path: Path) -> No
     assert blocked("flower", "init", tmp_path / "app").returncode == 0
     (tmp_path / "audit.jsonl").touch()
     assert blocked("flower", "audit", tmp_path / "audit.jsonl").returncode == 0
+    assert "no federation has run there" in blocked("flower", "next-task", tmp_path).stderr
 
 
 def test_without_flower_one_line_says_how_to_install_it(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""`fedspecial flower`: an app, keys and the audit log of a real federation. Nothing here needs torch."""
+"""`fedspecial flower`: an app, keys, the audit log and a demo of a real federation. Nothing here needs torch."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Annotated
 
 import typer
 
-from fedspecial.cli.console import one_line_errors, out
+from fedspecial.cli.console import err, one_line_errors, out
 
-app = typer.Typer(help="A real federation on Flower: app, keys, audit log.", no_args_is_help=True)
+app = typer.Typer(help="A real federation on Flower: app, keys, audit log, demo.", no_args_is_help=True)
 
 
 @app.command()
@@ -18,7 +18,7 @@ app = typer.Typer(help="A real federation on Flower: app, keys, audit log.", no_
 def init(folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new or empty folder.")]) -> None:
     """Write a Flower app that runs any method; its README leads from keys to the first run.
 
-    Example:  fedspecial flower init federation
+    Example:  fedspecial flower init hospitals
     """
     from fedspecial.deploy.init import write_app
 
@@ -55,6 +55,62 @@ def keys(
     for name in node or []:
         key = pki.make_node_key(folder, name)
         _say(f"wrote {key.private}: for site {name} only, and {key.public}: to be registered at the SuperLink")
+
+
+@app.command()
+@one_line_errors()
+def demo(
+    folder: Annotated[
+        Path | None, typer.Option("--out", metavar="DIR", help="A new folder (default: runs/flower-demo-001, …).")
+    ] = None,
+    rounds: Annotated[int, typer.Option(min=1, metavar="N", help="Rounds of each of the two tasks.")] = 2,
+) -> None:
+    """Run a whole federation on this machine: TLS, one SuperLink, four SuperNodes, two tasks of SPECIAL.
+
+    Example:  fedspecial flower demo
+    """
+    from fedspecial import rundir
+    from fedspecial.deploy import require_flower
+    from fedspecial.errors import InputError
+
+    require_flower()
+    from fedspecial.cli.tables import matrix_table
+    from fedspecial.deploy.demo import TASKS, demonstrate
+    from fedspecial.deploy.processes import ProcessError
+
+    folder = folder or rundir.next_number("flower-demo")
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise InputError(f"out={folder}: it exists already and is not an empty folder; nothing was changed")
+    try:
+        came = demonstrate(folder, rounds, _say)
+    except ProcessError as error:
+        err.print(f"Error: {error}", markup=False)
+        sys.exit(1)
+    except KeyboardInterrupt:
+        err.print("stopped; no process is left behind")
+        sys.exit(130)
+    if all(value is not None for row in came.matrix for value in row):
+        out.print(matrix_table("SPECIAL on four sites", TASKS, [[v or 0.0 for v in row] for row in came.matrix]))
+    for task, reason in zip(TASKS, came.decisions, strict=True):
+        _say(f"after {task}: {reason}")
+    for path in came.published:
+        _say(f"  {path / 'model.safetensors'}")
+    verdict = "whole" if came.audit.sound else f"NOT WHOLE: {came.audit.problems[0]}"
+    _say(f"audit log {came.run / 'audit.jsonl'}: {came.audit.lines} lines, {verdict}, head {came.audit.head}")
+
+
+@app.command("next-task")
+@one_line_errors()
+def next_task(
+    folder: Annotated[Path, typer.Argument(metavar="RUN_DIR", help="The `out` of the run, on the server's machine.")],
+) -> None:
+    """End the task under way: after the round that is being played, the next task begins.
+
+    Example:  fedspecial flower next-task run
+    """
+    from fedspecial.deploy.tasks import end_task
+
+    _say(f"task {end_task(folder)} ends after the round under way")
 
 
 @app.command()

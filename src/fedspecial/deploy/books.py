@@ -47,7 +47,7 @@ class Books:
 
     def listen(self, event: Event) -> None:
         if isinstance(event, UpdateRefused) and event.round is not None:
-            self.evidence.refuse(self.plan.sites[event.client], event.reason)
+            self.evidence.withdraw(self.plan.sites[event.client], event.reason)
         elif isinstance(event, RoundFinished):
             self._round(event)
         elif isinstance(event, CertificateIssued):
@@ -58,7 +58,7 @@ class Books:
     def _round(self, event: RoundFinished) -> None:
         """One line in the log, whatever became of the round; without a quorum the policy may end the run here."""
         after = self._digest()
-        stop = event.held and self.plan.policy.on_missing == "stop"
+        stop = event.held and bool(self.evidence.asked) and self.plan.policy.on_missing != "hold"
         record = RoundRecord(
             event.task,
             event.round,
@@ -71,11 +71,13 @@ class Books:
             event.drift,
         )
         self.evidence.head, self._before = self.log.append_round(record), after
-        got = f"{event.num_accepted} of {len(event.clients)} answers"
+        self.evidence.refusals = []
+        got = f"{event.num_accepted} of {len(record.asked)} answers"
         if stop:
+            why = "; ".join(map(str, record.refusals))
             raise InputError(
                 f"quorum={self.plan.policy.quorum:g}: task {event.task} round {event.round + 1} got {got}; the run "
-                "stops and can be started again"
+                f"stops and can be started again ({why})"
             )
         log.info("task %d round %d: %s%s", event.task, event.round + 1, got, ", model held" if event.held else "")
 

@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 MARK = "FEDSPECIAL_FEDERATION"
+DYING_SECONDS = 10.0  # a killed process is gone as soon as the machine finds time for it
 
 
 def marked(mark: str) -> set[int]:
@@ -43,14 +44,15 @@ def end(processes: Iterable[subprocess.Popen[bytes]], mark: str, *, number: int,
     _wait(ours, grace)
     for process in ours:
         process.kill()
-    limit = time.monotonic() + grace
+    limit = time.monotonic() + max(grace, DYING_SECONDS)
     while mark and time.monotonic() < limit:
         left = marked(mark)
         for pid in left:
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
         family |= left
-        if not any(alive(pid) for pid in family):  # a dying process loses its mark before it is gone
+        # A dying process loses its mark before it is gone, and may have had a child since we looked.
+        if not left and not any(alive(pid) for pid in family):
             break
         time.sleep(0.02)
     _wait(ours, grace)

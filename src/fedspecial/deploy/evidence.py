@@ -5,17 +5,18 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, field
 
+import numpy as np
 from torch import Tensor
 
-from fedspecial.core.messages import Tensors
-from fedspecial.core.vector import raw_bytes
+from fedspecial.deploy.arrays import Values
 from fedspecial.deploy.records import Answer, Refusal
 from fedspecial.engine.aggregate import norm
 
 
 @dataclass
 class Evidence:
-    """asked, answers and refusals of the round under way; `head`: the last seal of the audit log."""
+    """asked and answers of the round under way, refusals since the last one was written down; `head`: the last seal of
+    the audit log."""
 
     asked: list[str] = field(default_factory=list)
     answers: dict[str, Answer] = field(default_factory=dict)
@@ -23,20 +24,20 @@ class Evidence:
     head: str = ""
 
     def begin(self, asked: list[str]) -> None:
-        self.asked, self.answers, self.refusals = asked, {}, []
+        self.asked, self.answers = asked, {}
 
-    def answer(self, site: str, size: int, vectors: Tensors, delta: Tensor) -> None:
+    def answer(self, site: str, size: int, values: Values, delta: Tensor) -> None:
         sha = hashlib.sha256()
-        for name in sorted(vectors):
+        for name in sorted(values):
             sha.update(name.encode())
-            sha.update(raw_bytes(vectors[name]))
+            sha.update(np.ascontiguousarray(values[name]).data)
         self.answers[site] = Answer(site, size, sha.hexdigest(), norm(delta))
 
     def refuse(self, site: str, reason: str) -> None:
-        """A site's answer that cannot be used, though it may have looked so at first."""
-        self.answers.pop(site, None)
+        """Something of a site that was not used; it may answer well when it is asked again."""
         self.refusals.append(Refusal(site, reason))
 
-    def stray(self, site: str, reason: str) -> None:
-        """An answer beside the one that counts."""
-        self.refusals.append(Refusal(site, reason))
+    def withdraw(self, site: str, reason: str) -> None:
+        """An answer that looked sound to the engine and is not averaged after all."""
+        if self.answers.pop(site, None) is not None:
+            self.refuse(site, reason)

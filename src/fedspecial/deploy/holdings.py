@@ -14,6 +14,7 @@ from fedspecial.config import Config
 from fedspecial.data import catalogue
 from fedspecial.data.benchmark import Benchmark, Domain, Samples
 from fedspecial.data.partition import Partition
+from fedspecial.deploy.folders import folders_of
 from fedspecial.deploy.plan import Plan, Shape
 from fedspecial.engine.federation import Federation
 from fedspecial.errors import InputError
@@ -42,7 +43,7 @@ def site_federation(plan: Plan, config: Config, site: str, node: Mapping[str, An
     """What a site trains and tests on. In a trial that is its part of every domain's training and test samples."""
     if plan.data is None:
         return _dealt(make_federation(config, load_benchmark(config)), plan.number(site))
-    folders = _folders(plan.tasks, site, node)
+    folders = folders_of(plan.tasks, site, node)
     nothing = _nothing(plan.data)
     domains = {
         name: _read(folders[name], name, plan.data, config) if name in folders else Domain(name, nothing, nothing)
@@ -71,26 +72,6 @@ def _all_rows(domain: Domain) -> Partition | _All:
 def _nothing(data: Shape) -> Samples:
     dtype = {"image": torch.uint8, "table": torch.float32, "text": torch.int64}[data.kind]
     return Samples(torch.empty((0, *data.shape), dtype=dtype), torch.empty(0, dtype=torch.int64))
-
-
-def _folders(tasks: tuple[str, ...], site: str, node: Mapping[str, Any]) -> dict[str, Path]:
-    """Task name → this site's folder or .npz file: those of the node config's `tasks`, in order and empty where it has
-    none, or those with the tasks' own names. A task that has not come yet has none."""
-    if "data" not in node:
-        raise InputError(f'site={site}: its node config does not say where its data is (data="/path")')
-    root = Path(str(node["data"]))
-    if not root.is_dir():
-        raise InputError(f"site={site}: data={root}: there is no such folder")
-    if not node.get("tasks"):
-        return {name: path for name in tasks for path in (root / name, root / f"{name}.npz") if path.exists()}
-    own = [part.strip() for part in str(node["tasks"]).split(",")]
-    if len(own) > len(tasks):
-        raise InputError(f"site={site}: tasks={node['tasks']}: the federation has only {len(tasks)} tasks")
-    found = {name: root / folder for name, folder in zip(tasks, own, strict=False) if folder}
-    for name, path in found.items():
-        if not path.exists():
-            raise InputError(f"site={site}: task '{name}': {path} does not exist")
-    return found
 
 
 def _read(path: Path, name: str, data: Shape, config: Config) -> Domain:

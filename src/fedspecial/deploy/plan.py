@@ -57,7 +57,7 @@ class Plan:
     def of_run_config(run_config: Mapping[str, Any]) -> Plan:
         policy, words = settle(run_config)
         sites, tasks, classes, shape = (_names(words.pop(key, "")) for key in ("sites", "tasks", "classes", "shape"))
-        kind = str(words.pop("kind", "image"))
+        kind = str(words.pop("kind", "")) or "image"
         if kind not in KINDS:
             raise InputError(f"kind={kind}: expected {', '.join(KINDS)}")
         data = None

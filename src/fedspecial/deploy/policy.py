@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
@@ -54,8 +55,12 @@ class Policy:
     def limits(self) -> Limits:
         return Limits(self.max_drop, self.max_site_drop, self.allow_unknown)
 
+    def needed(self, asked: int) -> int:
+        """Usable answers that so many make a quorum of; at least one."""
+        return max(1, math.ceil(self.quorum * asked - 1e-9))  # 0.55 · 20 is a hair above 11 in floating point
+
     def enough(self, usable: int, asked: int) -> bool:
-        return asked > 0 and usable >= self.quorum * asked
+        return asked > 0 and usable >= self.needed(asked)
 
     def as_words(self) -> dict[str, Any]:
         return asdict(self)

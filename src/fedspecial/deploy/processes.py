@@ -53,11 +53,17 @@ class ProcessError(RuntimeError):
 
 
 class Federation:
-    """Child processes on this machine. Without `tls` there is neither encryption nor authentication."""
+    """Child processes on this machine. Without `tls` there is neither encryption nor authentication.
 
-    def __init__(self, folder: Path, *, tls: ServerIdentity | None = None) -> None:
+    environment: variables that all of them get
+    """
+
+    def __init__(
+        self, folder: Path, *, tls: ServerIdentity | None = None, environment: Mapping[str, str] | None = None
+    ) -> None:
         self.folder = folder.absolute()
         self.tls = tls
+        self._variables = dict(environment or {})
         self.port = 0
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self._mark = uuid.uuid4().hex
@@ -83,7 +89,8 @@ class Federation:
     def environment(self) -> dict[str, str]:
         """Of every process: closed network, own configuration, and Flower's commands on the path."""
         path = os.pathsep.join([str(COMMANDS), os.environ.get("PATH", "")])
-        return {**os.environ, **CLOSED_NETWORK, "FLWR_HOME": str(self.folder / "flwr"), "PATH": path}
+        own = {**CLOSED_NETWORK, **self._variables}
+        return {**os.environ, **own, "FLWR_HOME": str(self.folder / "flwr"), "PATH": path}
 
     def start_superlink(self, *, port: int | None = None, deadline: float = 60) -> None:
         """Start it and wait until it answers. Its database outlives it, so a second start goes on with the same."""

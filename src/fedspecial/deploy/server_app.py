@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-import math
 import secrets
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -27,6 +26,7 @@ from fedspecial.deploy.books import Books
 from fedspecial.deploy.engine import FlowerEngine
 from fedspecial.deploy.holdings import server_federation
 from fedspecial.deploy.plan import Plan
+from fedspecial.deploy.tasks import told_to_end
 from fedspecial.engine import checkpoint as checkpoints
 from fedspecial.engine.blobs import write_whole
 from fedspecial.engine.checkpoint import Checkpoint, Keeper
@@ -38,7 +38,6 @@ from fedspecial.provenance import data_sha256
 from fedspecial.session import carry_out, fixed_threads, prepare, write_result
 
 log = logging.getLogger("fedspecial.deploy")
-NEXT_TASK = "next-task"
 
 Listener = Callable[[Event], None]
 
@@ -62,25 +61,26 @@ def serve(grid: Grid, run_config: Mapping[str, Any], listeners: tuple[Listener, 
     folder = Path(resolved.config.out or "run")
     if not (folder / "config.yaml").exists():
         rundir.create({**plan.settled(), "out": str(folder)})
-        write_whole(folder / "federation", secrets.token_hex(8).encode())
-    elif not (folder / "federation").exists():
-        raise InputError(f"out={folder}: it holds a run that is not a federation's; name another folder")
     with rundir.claimed(folder), fixed_threads(resolved.config.threads):
+        name = _name(folder, plan)
         _check_words(folder, resolved.words())
         if (folder / "finished.json").exists():
             log.info("%s: the run is finished", folder)
             return folder
         federation = server_federation(plan, resolved.config)
         saved = checkpoints.load(folder / "checkpoint")
+        data = data_sha256(federation.benchmark)
+        if saved is not None and rundir.about(folder).get("data_sha256", data) != data:
+            raise InputError(f"out={folder}: the data is not that with which the run began (its hash differs)")
         books = Books(folder, plan)
-        connect = _connection(grid, plan, (folder / "federation").read_text(), books)
+        connect = _connection(grid, plan, name, books)
         run = prepare(folder, resolved, federation, None, saved, (books.listen, *listeners), connect)
         with contextlib.closing(run.log):
-            run.quorum = math.ceil(plan.policy.quorum * resolved.config.clients_per_round)
-            run.enough = lambda task, rounds: rounds > 0 and _told_to_end(folder) == task
+            run.quorum = lambda: books.engine.needed
+            run.enough = lambda task, rounds: rounds > 0 and told_to_end(folder) == task
             books.follow(run)
-            _gather(books, run.quorum)
-            carry_out(folder, resolved, run, saved, data_sha256(federation.benchmark))
+            _gather(books, plan.policy.needed(resolved.config.clients_per_round))
+            carry_out(folder, resolved, run, saved, data)
         _finish(folder, run, books)
     return folder
 
@@ -88,7 +88,8 @@ def serve(grid: Grid, run_config: Mapping[str, Any], listeners: tuple[Listener, 
 def _gather(books: Books, quorum: int) -> None:
     """Wait for all sites; a round may begin without some, but not without a quorum."""
     seconds = books.plan.policy.wait_seconds
-    here = books.engine.roster.wait(len(books.plan.sites), seconds, log.info)
+    sites = range(len(books.plan.sites))
+    here = books.engine.roster.wait(sites, len(sites), seconds)
     if len(here) < quorum:
         raise InputError(f"wait_seconds={seconds:g}: {len(here)} sites came, a round needs {quorum}")
 
@@ -99,7 +100,8 @@ def _connection(
     def connect(place: Workplace, keeper: Keeper, saved: Checkpoint | None) -> FlowerEngine:
         kept = saved.payloads if saved else {}
         versions = {int(client): version for client, version in kept.get("versions", {}).items()}
-        books.engine = FlowerEngine(grid, plan, run, place, Payloads(kept.get("holders")), versions, books.evidence)
+        payloads, number = Payloads(kept.get("holders")), kept.get("number", 0)
+        books.engine = FlowerEngine(grid, plan, run, place, payloads, versions, number, books.evidence)
         return books.engine
 
     return connect
@@ -115,22 +117,19 @@ def _finish(folder: Path, run: Run, books: Books) -> None:
     write_whole(folder / "finished.json", (json.dumps(content, indent=1) + "\n").encode())
 
 
-def end_task(folder: Path) -> int:
-    """The operator's word: the task under way ends after the round under way; returns its number."""
-    events = read_events(folder / "events.jsonl") if (folder / "events.jsonl").exists() else []
-    started = [event["task"] for event in events if event["event"] == "task_started"]
-    if not started:
-        raise InputError(f"{folder}: no task of a federation is under way there")
-    if (folder / "finished.json").exists():
-        raise InputError(f"{folder}: the run is finished")
-    write_whole(folder / NEXT_TASK, str(started[-1]).encode())
-    return int(started[-1])
-
-
-def _told_to_end(folder: Path) -> int | None:
-    with contextlib.suppress(OSError, ValueError):
-        return int((folder / NEXT_TASK).read_text())
-    return None
+def _name(folder: Path, plan: Plan) -> str:
+    """The federation's own name, drawn once. Sites, tasks and classes are numbered by their order, which must stay."""
+    path = folder / "federation.json"
+    order = {"sites": plan.sites, "tasks": plan.tasks, "classes": plan.data.classes if plan.data else ()}
+    if not path.exists():
+        if (folder / "events.jsonl").exists():
+            raise InputError(f"out={folder}: it holds a run that is not a federation's; name another folder")
+        write_whole(path, json.dumps({"run": secrets.token_hex(8), **order}).encode())
+    found = json.loads(path.read_bytes())
+    for key, wanted in order.items():
+        if tuple(found[key]) != wanted:
+            raise InputError(f"out={folder}: it holds a run with {key}={','.join(found[key])}, not {','.join(wanted)}")
+    return str(found["run"])
 
 
 def _check_words(folder: Path, wanted: Mapping[str, Any]) -> None:
@@ -144,7 +143,7 @@ def _log_to_stderr() -> None:
     """Flower sets up its own logger at import and leaves others mute."""
     if not log.handlers:
         handler = logging.StreamHandler()
-        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+        handler.setFormatter(logging.Formatter("%(asctime)s fedspecial %(levelname)s %(message)s"))
         log.addHandler(handler)
         log.setLevel(logging.INFO)
         log.propagate = False

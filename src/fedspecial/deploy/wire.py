@@ -11,13 +11,21 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Annotated
 
-import torch
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
-from torch import Tensor
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic.dataclasses import dataclass as validated
 
-from fedspecial.core.messages import Broadcast, Numbers, Tensors
-from fedspecial.deploy.arrays import Refused, record_of, values_like, values_of
+from fedspecial.deploy.arrays import Refused, Values, is_finite, read, record_of, values_of
+
+if TYPE_CHECKING:  # a node that only says who it is needs no torch
+    from torch import Tensor
+
+    from fedspecial.core.messages import Broadcast, Tensors
+
+Numbers = dict[str, int | float]
+Count = Annotated[int, Field(ge=0)]
 
 TRAIN, EVALUATE, ASK, HELLO = "train", "evaluate", "query.ask", "query.hello"
 
@@ -48,31 +56,38 @@ class Request:
     masked: bool = False
 
 
-@dataclass(frozen=True)
+@validated(frozen=True, config=ConfigDict(strict=True, extra="forbid"))
 class Answered:
-    """What a site says beside the arrays. `problem`: why there is no update; `missing`: payloads it does not hold."""
+    """What a site says beside the arrays. It is not believed before its types are looked at.
+
+    problem: why there is no update · missing: payloads it does not hold · kept: it has a state of the version asked for
+    counts:  task → right answers and samples
+    """
 
     site: str
     client: int
     task: int
     round: int
     problem: str | None = None
-    missing: list[str] = field(default_factory=list)
-    steps: int = 0
-    samples: int = 0
+    missing: list[str] = Field(default_factory=list)
+    kept: bool = False
+    steps: Count = 0
+    samples: Count = 0
     loss: float = 0.0
-    numbers: Numbers = field(default_factory=dict)
-    memory: int = 0
-    paper_memory: int = 0
-    counts: dict[str, list[int]] = field(default_factory=dict)
+    numbers: Numbers = Field(default_factory=dict)
+    memory: Count = 0
+    paper_memory: Count = 0
+    counts: dict[str, tuple[Count, Count]] = Field(default_factory=dict)
     release: str = ""
 
 
-def question(kind: str, node: int, plan: str, request: Request, vectors: Tensors, payloads: Tensors) -> Message:
+def question(
+    kind: str, node: int, plan: str, request: Request, arrays: ArrayRecord | None, payloads: Mapping[str, Tensor]
+) -> Message:
     """The message of one request; `payloads` are those to be sent along."""
     content = RecordDict({"config": ConfigRecord({"plan": plan, "request": json.dumps(asdict(request))})})
-    if vectors:
-        content["arrays"] = to_record(vectors)
+    if arrays:
+        content["arrays"] = arrays
     if payloads:
         content["payloads"] = to_record(payloads)
     return Message(content, dst_node_id=node, message_type=kind)
@@ -86,6 +101,8 @@ def request_of(message: Message) -> tuple[str, Request]:
 
 def broadcast_of(message: Message, request: Request, held: Mapping[str, Tensor]) -> Broadcast:
     """The broadcast that a message stands for; `held`: payloads that the site has kept or that have just come."""
+    from fedspecial.core.messages import Broadcast
+
     records = message.content.array_records
     vectors = from_record(records["arrays"]) if "arrays" in records else {}
     payloads = {name: held[digest] for name, digest in request.payloads.items()}
@@ -107,12 +124,17 @@ def answer(message: Message, answered: Answered, vectors: Tensors, uploads: Tens
     return Message(content, reply_to=message)
 
 
+def introduction_of(reply: Message) -> Answered:
+    """What a site says of itself; refused where that cannot be read."""
+    try:
+        return _ANSWERED.validate_json(str(reply.content["config"]["answer"]))
+    except (KeyError, ValidationError):
+        raise Refused("its answer cannot be read") from None
+
+
 def answered_of(reply: Message, request: Request) -> Answered:
     """What a site says; refused where it does not answer this request."""
-    try:
-        found = Answered(**json.loads(str(reply.content["config"]["answer"])))
-    except (KeyError, TypeError, ValueError):
-        raise Refused("its answer cannot be read") from None
+    found = introduction_of(reply)
     if (found.task, found.round) != (request.task, request.round):
         raise Refused(f"it answers for task {found.task} round {found.round + 1}")
     if found.client != request.client:
@@ -120,19 +142,31 @@ def answered_of(reply: Message, request: Request) -> Answered:
     return found
 
 
-def vectors_of(reply: Message, sent: Tensors) -> Tensors:
-    """The vectors of a reply; other names, shapes or types than those sent, and NaN, are refused."""
-    records = reply.content.array_records
-    if "arrays" not in records:
+def values_of_reply(reply: Message, sent: Tensors) -> Values:
+    """The vectors of a reply, views of what came; other names, shapes or types than those sent are refused."""
+    record = reply.content.array_records.get("arrays")
+    if record is None:
         raise Refused("it carries no vectors")
-    like = {name: tensor.detach().cpu().numpy() for name, tensor in sent.items()}
-    return {name: torch.from_numpy(value.copy()) for name, value in values_like(records["arrays"], like).items()}
+    if odd := sent.keys() ^ record.keys():
+        raise Refused(f"'{min(odd)}' " + ("is missing" if min(odd) in sent else "was not sent"))
+    return {name: read(name, record[name], like=tensor.detach().cpu().numpy()) for name, tensor in sent.items()}
 
 
 def uploads_of(reply: Message) -> Tensors:
-    """Tensors for the server's half, which are not averaged."""
-    records = reply.content.array_records
-    return from_record(records["uploads"]) if "uploads" in records else {}
+    """Tensors for the server's half, which are not averaged; NaN is refused."""
+    record = reply.content.array_records.get("uploads")
+    if record is None:
+        return {}
+    for name, value in values_of(record).items():
+        if not is_finite(value):
+            raise Refused(f"'{name}' holds NaN or infinity")
+    return from_record(record)
+
+
+def one_line(text: str, length: int = 500) -> str:
+    """What a site wrote, fit for a log: it can neither forge a line nor fill the disk."""
+    plain = " ".join("".join(c if c.isprintable() else " " for c in text).split())
+    return plain if len(plain) <= length else plain[:length] + "…"
 
 
 def size_of(message: Message) -> int:
@@ -148,4 +182,9 @@ def to_record(tensors: Mapping[str, Tensor]) -> ArrayRecord:
 
 
 def from_record(record: ArrayRecord) -> Tensors:
+    import torch
+
     return {name: torch.from_numpy(value.copy()) for name, value in values_of(record).items()}
+
+
+_ANSWERED = TypeAdapter(Answered)

@@ -43,7 +43,7 @@ class Run:
 
     certify: (events so far, task) → the certificate of a task that has ended
     enough:  (task, rounds played) → whether the task is to end before all its rounds are played
-    quorum:  with fewer usable updates than this, a round leaves the model as it is
+    quorum:  with fewer usable updates than this, a round leaves the model as it is; asked when the replies are in
     """
 
     config: Config
@@ -61,7 +61,7 @@ class Run:
     listeners: tuple[Callable[[Event], None], ...] = ()
     certify: Callable[[list[dict[str, Any]], int], Event] | None = None
     enough: Callable[[int, int], bool] = lambda task, rounds: False
-    quorum: int = 1
+    quorum: Callable[[], int] = lambda: 1
 
     def emit(self, event: Event) -> None:
         self.log.write(event)
@@ -164,7 +164,7 @@ def play_round(run: Run, task: int, round: int) -> None:
         run.emit(estimate.at_broadcast(run, task, round, clients))
     began = time.perf_counter()
 
-    tally, mean = Tally(run.model.layout.num_weights, run.quorum), RunningMean()
+    tally, mean = Tally(run.model.layout.num_weights), RunningMean()
     for reply in run.engine.train(clients, lambda m: _broadcast(run, m, task, round), client_lr):  # lines 6 to 15
         problem = tally.count(reply)
         if problem is not None:
@@ -173,6 +173,7 @@ def play_round(run: Run, task: int, round: int) -> None:
             run.method.receive(run.server, reply.update)
             mean.add(reply.update.deltas, reply.update.samples if config.weighting == "samples" else 1)
 
+    tally.quorum = run.quorum()
     server_began = time.perf_counter()
     facts: Numbers = {}
     if not tally.held:

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
-
-from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
-from matplotlib.image import AxesImage
+from typing import TYPE_CHECKING, Any
 
 from fedspecial.core.events import of_kind
 from fedspecial.report.result import Result
 from fedspecial.theory.estimated import certify_run
 from fedspecial.theory.figures import plot_drift
 
+if TYPE_CHECKING:  # slow to import, and a site that only trains draws nothing
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from matplotlib.image import AxesImage
+
 
 def draw_matrix(result: Result, path: Path) -> None:
     """Heat map: row = after which task, column = which domain."""
+    from matplotlib.figure import Figure
+
     size = len(result.tasks)
     figure = Figure(figsize=(1.6 + 1.1 * size, 1.2 + 0.8 * size), layout="constrained")
     axes = figure.add_subplot()
@@ -43,6 +45,8 @@ def show_matrix(axes: Axes, matrix: Sequence[Sequence[float]], tasks: Sequence[s
 
 def draw_curves(events: Sequence[dict[str, Any]], path: Path) -> None:
     """Accuracy on each domain seen so far, round by round; a shaded band is a task."""
+    from matplotlib.figure import Figure
+
     started, rounds = of_kind(events, "run_started")[0], of_kind(events, "round")
     figure = Figure(figsize=(8, 3.6), layout="constrained")
     axes = figure.add_subplot()
@@ -77,6 +81,8 @@ def draw_drift(events: Sequence[dict[str, Any]], path: Path) -> None:
 
 def save(figure: Figure, path: Path) -> None:
     """As PNG, whole or not at all."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
     FigureCanvasAgg(figure)
     part = path.with_name(path.name + ".part")
     figure.savefig(part, format="png", dpi=130)
