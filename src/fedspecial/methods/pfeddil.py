@@ -13,8 +13,10 @@ Where a slot never met a class, it gives it no probability.
 
 The method's abstract and a description of it are public, its text is not. Inferred: what the head learns (`signal`:
 whether the classifier is right, both answers weighing the same; or real samples against shuffled ones; or no head, the
-classifier's confidence), that its gradient stops at the features (`aux_gradient`), κ = 1 and d = 3. With `batch_norm`
-other than `average`, the statistics are outside the models and all slots share them.
+classifier's confidence), that its gradient stops at the features (`aux_gradient`), κ = 1 and d = 3. A head that learns
+whether the classifier is right soon finds everything familiar where small clients are never wrong on their own samples;
+the presets for one core therefore say `signal: confidence`, and `kappa: 0.01` because κ = 1 leaves later tasks
+unlearned there. With `batch_norm` other than `average`, the statistics are outside the models and all slots share them.
 """
 
 from __future__ import annotations
