@@ -26,7 +26,7 @@ from flwr.app import Message
 
 from fedspecial.core.events import of_kind, read_events
 from fedspecial.deploy.audit import verify
-from fedspecial.deploy.grid import doubled, late, lost
+from fedspecial.deploy.grid import Delivery, doubled, late, lost
 from fedspecial.engine.client import Workplace
 from fedspecial.errors import InputError
 
@@ -166,12 +166,20 @@ def test_a_clients_exception_reaches_the_server_with_the_sites_name(
 
 
 def test_two_nodes_cannot_be_one_site(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    grid = grid_of(tmp_path, [*SITES, "north"])
+    grid, asked = grid_of(tmp_path, [*SITES, "north"]), set()
+
+    def watch(question: Message, reply: Message) -> list[Delivery]:
+        asked.add((question.metadata.dst_node_id, question.metadata.message_type))
+        return [Delivery(reply)]
+
+    first, *_, second = grid.get_node_ids()
+    grid.faults = {first: watch, second: watch}
     with caplog.at_level("WARNING", logger="fedspecial.deploy"):
         federate(tmp_path, grid=grid, **SHORT)
-    assert any("'north' is here already" in record.getMessage() for record in caplog.records)
-    assert (tmp_path / "site-0").exists()
-    assert not (tmp_path / "site-4").exists()
+    assert [record.getMessage() for record in caplog.records] == [
+        f"node {second} refused: 'north' is here already, at another node"
+    ]
+    assert {node for node, kind in asked if kind == "train"} == {first}
 
 
 def test_a_node_is_believed_no_other_name_than_its_registered_one(

@@ -19,6 +19,7 @@ from fedspecial.core.events import RoundFinished, of_kind, read_events
 from fedspecial.data import catalogue
 from fedspecial.deploy.audit import verify
 from fedspecial.deploy.client_app import make_client_app
+from fedspecial.deploy.clipping import clipping_mod
 from fedspecial.deploy.grid import Delivery, InProcessGrid, late
 from fedspecial.deploy.server_app import serve
 from fedspecial.deploy.tasks import end_task
@@ -115,6 +116,26 @@ def test_a_server_that_dies_goes_on_to_the_same_model(method: str, whole: Any, t
     attempts = [(line["task"], line["round"], line["attempt"]) for line in rounds_of(run)]
     assert attempts == [(1, 0, 1), (1, 1, 1), (1, 1, 2), (2, 0, 1), (2, 0, 2), (2, 1, 1)]
     assert verify(run / "audit.jsonl", finished(run)["head"]).sound
+
+
+def clipped_grid(folder: Path, limit: float) -> InProcessGrid:
+    grid = grid_of(folder)
+    grid.app = make_client_app(mods=[clipping_mod(limit)])
+    return grid
+
+
+@pytest.mark.parametrize("method", ["special", "special-c"])
+def test_what_leaves_a_site_can_be_clipped(method: str, tmp_path: Path) -> None:
+    """Also beside a payload, such as SPECIAL-C's anchor."""
+    run = federate(tmp_path, method, clipped_grid(tmp_path, 0.01))
+    norms = [answer["norm"] for line in rounds_of(run) for answer in line["answers"]]
+    assert len(norms) == 12
+    assert all(norm == pytest.approx(0.01, rel=1e-3) for norm in norms)
+
+
+def test_a_limit_that_nobody_reaches_changes_nothing(whole: Any, tmp_path: Path) -> None:
+    run = federate(tmp_path, "special", clipped_grid(tmp_path, 1e6))
+    assert finished(run)["model_sha256"] == whole()["model_sha256"]
 
 
 def test_a_method_without_client_state_leaves_none_at_the_sites(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from fedspecial import __version__
 from fedspecial.deploy import wire
 from fedspecial.deploy.folders import folders_of
 from fedspecial.deploy.plan import Plan
-from fedspecial.deploy.wire import Answered
+from fedspecial.deploy.wire import Answered, Request
 from fedspecial.errors import InputError
 
 if TYPE_CHECKING:
@@ -34,15 +34,18 @@ def make_client_app(mods: Sequence[Mod] = ()) -> ClientApp:
 
     @app.train(mods=list(mods))
     def train(message: Message, context: Context) -> Message:
-        return sites.at(message, context).train(message)
+        site, request = sites.at(message, context)
+        return site.train(message, request)
 
     @app.evaluate()
     def evaluate(message: Message, context: Context) -> Message:
-        return sites.at(message, context).evaluate(message)
+        site, request = sites.at(message, context)
+        return site.evaluate(message, request)
 
     @app.query("ask")
     def ask(message: Message, context: Context) -> Message:
-        return sites.at(message, context).ask(message)
+        site, request = sites.at(message, context)
+        return site.ask(message, request)
 
     @app.query("hello")
     def hello(message: Message, context: Context) -> Message:
@@ -69,11 +72,12 @@ class _Sites:
     def __init__(self) -> None:
         self._known: dict[tuple[str, int], Site] = {}
 
-    def at(self, message: Message, context: Context) -> Site:
+    def at(self, message: Message, context: Context) -> tuple[Site, Request]:
+        """The site that a message is for, and what it is asked."""
         from fedspecial.deploy.site import Site
 
-        plan, _ = wire.request_of(message)
+        plan, request = wire.request_of(message)
         key = (plan, context.node_id)
         if key not in self._known:
             self._known[key] = Site(Plan.of_json(plan), site_name(context.node_config), context.node_config)
-        return self._known[key]
+        return self._known[key], request

@@ -67,7 +67,10 @@ def clip(new: Mapping[str, NDArray[Any]], old: Mapping[str, NDArray[Any]], limit
 
 
 def clipping_mod(limit: float | None = None) -> Callable[[Message, Context, ClientFunction], Message]:
-    """A client mod. `limit` is the site's own; where the server sends one too, the smaller holds."""
+    """A client mod. `limit` is the site's own; where the server sends one too, the smaller holds.
+
+    A reply with arrays beside the weights, which nothing bounds, does not leave the site: it becomes an error.
+    """
     if limit is not None:
         _check_limit(limit)
 
@@ -78,9 +81,9 @@ def clipping_mod(limit: float | None = None) -> Callable[[Message, Context, Clie
         limits = [float(value) for value in (*said, limit) if isinstance(value, (int, float))]
         if not limits:
             raise InputError(f"{NORM_KEY}: neither this site nor the server has said how much may leave")
-        received = values_of(_only_record(message))
+        received = values_of(_sent(message))
         reply = call_next(message, context)
-        if not reply.has_error():
+        if not reply.has_error() and reply.content.array_records:
             _replace(reply, lambda record: clip(values_like(record, received), received, min(limits)).values)
         return reply
 
@@ -135,6 +138,12 @@ def _difference(new: NDArray[Any], old: NDArray[Any]) -> NDArray[np.float64]:
 def _check_limit(limit: float) -> None:
     if not (math.isfinite(limit) and limit > 0):
         raise InputError(f"{NORM_KEY}={limit}: must be a finite number above 0")
+
+
+def _sent(message: Message) -> ArrayRecord:
+    """The model in a message from the server; our own engine may send payloads beside it, under another name."""
+    record = message.content.array_records.get("arrays")
+    return _only_record(message) if record is None else record
 
 
 def _only_record(message: Message) -> ArrayRecord:

@@ -111,7 +111,7 @@ def decide(earlier: Sequence[str], candidate: Scores, reference: Scores, limits:
     elif unknown:
         reason = f"published, though nobody could test {', '.join(unknown)}"
     elif verdicts:
-        reason = f"published: all {len(verdicts)} earlier domains were kept"
+        reason = f"published: every earlier domain was kept ({', '.join(v.domain for v in verdicts)})"
     else:
         reason = "published: there is no earlier domain"
     return Decision(not against, reason, verdicts, limits)

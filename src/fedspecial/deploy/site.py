@@ -35,23 +35,21 @@ class Site:
         self.states = Path(str(node.get("state", f"fedspecial-site-{name}")))
         self._place: tuple[int, Workplace] | None = None
 
-    def train(self, message: Message) -> Message:
-        return self._work(message, self._train)
+    def train(self, message: Message, request: Request) -> Message:
+        return self._work(message, request, self._train)
 
-    def ask(self, message: Message) -> Message:
-        return self._work(message, self._ask)
+    def ask(self, message: Message, request: Request) -> Message:
+        return self._work(message, request, self._ask)
 
-    def evaluate(self, message: Message) -> Message:
-        return self._work(message, self._evaluate)
+    def evaluate(self, message: Message, request: Request) -> Message:
+        return self._work(message, request, self._evaluate)
 
-    def _work(self, message: Message, work: Work) -> Message:
+    def _work(self, message: Message, request: Request, work: Work) -> Message:
         """Load what the request names, work, and keep the state, if there is any, under the request's version."""
-        _, request = wire.request_of(message)
         if request.client != self.number:
             raise InputError(f"site={self.name}: it is client {self.number}, but was asked as client {request.client}")
         store = SiteStore(self.states, request.run)
-        records = message.content.array_records
-        sent = wire.from_record(records["payloads"]) if "payloads" in records else {}
+        sent = wire.from_record(message.content["payloads"]) if "payloads" in message.content else {}
         held, missing = store.take(request.payloads, sent)
         if missing:
             return wire.answer(message, self._answered(request, missing=missing), {}, {})

@@ -26,11 +26,6 @@ class SiteStore:
         if not run.isalnum():
             raise InputError(f"run={run!r}: not the name of a run")
         self.folder = folder / run
-        try:
-            for part in ("states", "payloads"):
-                (self.folder / part).mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise InputError(f"state={folder}: cannot be written ({error.strerror})") from None
 
     def load(self, version: str) -> ClientState | None:
         """The state of that version; empty for the first one, None where it is gone."""
@@ -41,7 +36,7 @@ class SiteStore:
 
     def save(self, version: str, state: ClientState, keep: Collection[str]) -> None:
         """Write a version, then let go of those that nobody comes back to."""
-        write_whole(self._state(version), pack(state.tensors, state.numbers))
+        self._write(self._state(version), pack(state.tensors, state.numbers))
         kept = {self._state(name) for name in (*keep, version) if name}
         for path in (self.folder / "states").glob("*.safetensors"):
             if path not in kept:
@@ -49,12 +44,14 @@ class SiteStore:
 
     def take(self, digests: Mapping[str, str], sent: Tensors) -> tuple[dict[str, Tensor], list[str]]:
         """Keep the payloads that came and let replaced ones go; all that are named, by content, and what is missing."""
+        if not digests and not sent:
+            return {}, []
         for name, tensor in sent.items():
             digest = hashlib.sha256(raw_bytes(tensor)).hexdigest()
             if digests.get(name) != digest:
                 raise InputError(f"payload '{name}': its content is not the one that was announced")
             if not self._payload(digest).exists():
-                write_whole(self._payload(digest), pack({"data": tensor}))
+                self._write(self._payload(digest), pack({"data": tensor}))
         self._forget_replaced(digests)
         held = {
             d: unpack(self._payload(d).read_bytes())[0]["data"] for d in digests.values() if self._payload(d).exists()
@@ -67,9 +64,17 @@ class SiteStore:
         old, renamed = set(names.values()), {**names, **digests}
         if renamed == names:
             return
-        write_whole(path, json.dumps(renamed).encode())
+        self._write(path, json.dumps(renamed).encode())
         for digest in old - set(renamed.values()):
             self._payload(digest).unlink(missing_ok=True)
+
+    def _write(self, path: Path, data: bytes) -> None:
+        """Folders come with the first thing that is kept; most methods keep nothing."""
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_whole(path, data)
+        except OSError as error:
+            raise InputError(f"state={self.folder.parent}: cannot be written ({error.strerror})") from None
 
     def _state(self, version: str) -> Path:
         return self.folder / "states" / f"{_plain(version)}.safetensors"

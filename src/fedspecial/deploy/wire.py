@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
@@ -85,7 +85,7 @@ def question(
     kind: str, node: int, plan: str, request: Request, arrays: ArrayRecord | None, payloads: Mapping[str, Tensor]
 ) -> Message:
     """The message of one request; `payloads` are those to be sent along."""
-    content = RecordDict({"config": ConfigRecord({"plan": plan, "request": json.dumps(asdict(request))})})
+    content = RecordDict({"config": ConfigRecord({"plan": plan, "request": json.dumps(vars(request))})})
     if arrays:
         content["arrays"] = arrays
     if payloads:
@@ -103,8 +103,7 @@ def broadcast_of(message: Message, request: Request, held: Mapping[str, Tensor])
     """The broadcast that a message stands for; `held`: payloads that the site has kept or that have just come."""
     from fedspecial.core.messages import Broadcast
 
-    records = message.content.array_records
-    vectors = from_record(records["arrays"]) if "arrays" in records else {}
+    vectors = from_record(message.content["arrays"]) if "arrays" in message.content else {}
     payloads = {name: held[digest] for name, digest in request.payloads.items()}
     return Broadcast(request.task, request.round, vectors, payloads, request.numbers, request.roles)
 
@@ -114,7 +113,7 @@ def answer(message: Message, answered: Answered, vectors: Tensors, uploads: Tens
     content = RecordDict(
         {
             "metrics": MetricRecord({"num-examples": answered.samples, "steps": answered.steps, "loss": answered.loss}),
-            "config": ConfigRecord({"answer": json.dumps(asdict(answered), allow_nan=True)}),
+            "config": ConfigRecord({"answer": json.dumps(vars(answered))}),
         }
     )
     if vectors:
@@ -171,9 +170,13 @@ def one_line(text: str, length: int = 500) -> str:
 
 def size_of(message: Message) -> int:
     """Bytes of a message's records as serialised."""
-    arrays = sum(len(array.data) for record in message.content.array_records.values() for array in record.values())
-    text = sum(len(str(value)) for record in message.content.config_records.values() for value in record.values())
-    return arrays + text
+    size = 0
+    for record in message.content.values():
+        if isinstance(record, ArrayRecord):
+            size += sum(len(array.data) for array in record.values())
+        elif isinstance(record, ConfigRecord):
+            size += sum(len(str(value)) for value in record.values())
+    return size
 
 
 def to_record(tensors: Mapping[str, Tensor]) -> ArrayRecord:
