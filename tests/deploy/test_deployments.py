@@ -86,7 +86,7 @@ def test_an_error_of_the_server_reaches_the_user(tmp_path: Path) -> None:
     with deployed(tmp_path, ()) as federation:
         run = submit(federation, TWO, model="spaceship")
         federation.processes["run"].wait(120)
-        assert "model=spaceship" in federation.log("run").read_text()
+        assert " fedspecial ERROR model=spaceship: not a known model" in federation.log("run").read_text()
         assert not run.exists()
 
 

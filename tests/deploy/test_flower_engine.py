@@ -166,6 +166,17 @@ def test_another_run_in_the_same_folder_is_refused(words: dict[str, Any], compla
         serve(grid_of(tmp_path), config)
 
 
+def test_a_run_that_is_refused_leaves_no_folder_in_the_way(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="model=spaceship"):
+        federate(tmp_path, model="spaceship")
+    assert not (tmp_path / "run").exists()
+    federate(tmp_path, **SHORT)
+    kept = (tmp_path / "run" / "audit.jsonl").read_bytes()
+    with pytest.raises(InputError, match="seed"):
+        federate(tmp_path, **SHORT, seed=26)
+    assert (tmp_path / "run" / "audit.jsonl").read_bytes() == kept
+
+
 def test_a_site_that_lost_a_payload_gets_it_again(whole: Any, tmp_path: Path) -> None:
     def forget(event: Any) -> None:
         if isinstance(event, RoundFinished) and (event.task, event.round) == (2, 0):

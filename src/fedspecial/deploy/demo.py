@@ -75,7 +75,7 @@ def _follow(federation: Federation, run: Path, say: Say) -> None:
         ended = process.poll() is not None
         for line in told.lines():
             level, _, text = line.partition(" fedspecial ")[2].partition(" ")
-            if level == "WARNING" or (level == "INFO" and not text.startswith("task")):  # rounds are events
+            if level in ("WARNING", "ERROR") or (level == "INFO" and not text.startswith("task")):  # rounds are events
                 say(f"  {text}")
         for line in events.lines():
             if text := _shown(json.loads(line)):

@@ -12,7 +12,8 @@ import contextlib
 import json
 import logging
 import secrets
-from collections.abc import Callable, Mapping
+import shutil
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +50,11 @@ def make_server_app(**settings: Any) -> ServerApp:
     @app.main()
     def main(grid: Grid, context: Context) -> None:
         _log_to_stderr()
-        serve(grid, {**context.run_config, **settings})
+        try:
+            serve(grid, {**context.run_config, **settings})
+        except InputError as error:
+            log.error("%s", error)  # the one line to read, above Flower's traceback
+            raise
 
     return app
 
@@ -59,9 +64,7 @@ def serve(grid: Grid, run_config: Mapping[str, Any], listeners: tuple[Listener, 
     plan = Plan.of_run_config(run_config)
     resolved = plan.resolved()
     folder = Path(resolved.config.out or "run")
-    if not (folder / "config.yaml").exists():
-        rundir.create({**plan.settled(), "out": str(folder)})
-    with rundir.claimed(folder), fixed_threads(resolved.config.threads):
+    with _in_place(folder, plan), rundir.claimed(folder), fixed_threads(resolved.config.threads):
         name = _name(folder, plan)
         _check_words(folder, resolved.words())
         if (folder / "finished.json").exists():
@@ -83,6 +86,21 @@ def serve(grid: Grid, run_config: Mapping[str, Any], listeners: tuple[Listener, 
             carry_out(folder, resolved, run, saved, data)
         _finish(folder, run, books)
     return folder
+
+
+@contextlib.contextmanager
+def _in_place(folder: Path, plan: Plan) -> Iterator[None]:
+    """The run's folder; a new one is taken back if the run is refused before the audit log has its first line."""
+    new = not (folder / "config.yaml").exists()
+    if new:
+        rundir.create({**plan.settled(), "out": str(folder)})
+    try:
+        yield
+    except InputError:
+        log_file = folder / "audit.jsonl"
+        if new and not (log_file.exists() and log_file.stat().st_size):
+            shutil.rmtree(folder)
+        raise
 
 
 def _gather(books: Books, quorum: int) -> None:

@@ -49,8 +49,7 @@ class Site:
         if request.client != self.number:
             raise InputError(f"site={self.name}: it is client {self.number}, but was asked as client {request.client}")
         store = SiteStore(self.states, request.run)
-        sent = wire.from_record(message.content["payloads"]) if "payloads" in message.content else {}
-        held, missing = store.take(request.payloads, sent)
+        held, missing = store.take(request.payloads, wire.tensors_in(message, "payloads"))
         if missing:
             return wire.answer(message, self._answered(request, missing=missing), {}, {})
         state = store.load(request.base)

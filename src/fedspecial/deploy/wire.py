@@ -103,9 +103,15 @@ def broadcast_of(message: Message, request: Request, held: Mapping[str, Tensor])
     """The broadcast that a message stands for; `held`: payloads that the site has kept or that have just come."""
     from fedspecial.core.messages import Broadcast
 
-    vectors = from_record(message.content["arrays"]) if "arrays" in message.content else {}
+    vectors = tensors_in(message, "arrays")
     payloads = {name: held[digest] for name, digest in request.payloads.items()}
     return Broadcast(request.task, request.round, vectors, payloads, request.numbers, request.roles)
+
+
+def tensors_in(message: Message, name: str) -> Tensors:
+    """The tensors of a record of that name; none where there is no such record."""
+    record = message.content.get(name)
+    return from_record(record) if isinstance(record, ArrayRecord) else {}
 
 
 def answer(message: Message, answered: Answered, vectors: Tensors, uploads: Tensors) -> Message:
@@ -143,8 +149,8 @@ def answered_of(reply: Message, request: Request) -> Answered:
 
 def values_of_reply(reply: Message, sent: Tensors) -> Values:
     """The vectors of a reply, views of what came; other names, shapes or types than those sent are refused."""
-    record = reply.content.array_records.get("arrays")
-    if record is None:
+    record = reply.content.get("arrays")
+    if not isinstance(record, ArrayRecord):
         raise Refused("it carries no vectors")
     if odd := sent.keys() ^ record.keys():
         raise Refused(f"'{min(odd)}' " + ("is missing" if min(odd) in sent else "was not sent"))
@@ -153,8 +159,8 @@ def values_of_reply(reply: Message, sent: Tensors) -> Values:
 
 def uploads_of(reply: Message) -> Tensors:
     """Tensors for the server's half, which are not averaged; NaN is refused."""
-    record = reply.content.array_records.get("uploads")
-    if record is None:
+    record = reply.content.get("uploads")
+    if not isinstance(record, ArrayRecord):
         return {}
     for name, value in values_of(record).items():
         if not is_finite(value):
