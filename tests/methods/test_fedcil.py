@@ -306,9 +306,9 @@ def test_a_client_that_does_not_properly_say_what_it_holds_teaches_nobody(
 
 
 def test_text_and_tables_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"^method=fedcil: needs images, but the data is of kind 'table'$"):
+    with pytest.raises(InputError, match=r"^method=fedcil: it works on image data, not on table data$"):
         begin(tmp_path / "table", "fedcil", rotated_blobs())
-    with pytest.raises(InputError, match=r"^method=fedcil: needs images, but the data is of kind 'text'$"):
+    with pytest.raises(InputError, match=r"^method=fedcil: it works on image data, not on text data$"):
         methods.find("fedcil")().fits(World("text", (16,), 2, 2, 4))
 
 

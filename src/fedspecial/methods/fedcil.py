@@ -30,7 +30,6 @@ from torch.nn.functional import cross_entropy
 
 from fedspecial.core.messages import Broadcast, Numbers, ServerState, Tensors, Update
 from fedspecial.core.streams import stream_seed
-from fedspecial.errors import InputError
 from fedspecial.methods.base import Desk, Local, Method, RoundInfo, World
 from fedspecial.methods.fedcil_gan import Agreement, Gan, Pictures, Scale, balanced, drawn
 from fedspecial.models.generators import LARGEST, conditional_generator, critic
@@ -47,6 +46,7 @@ EVEN = 0.5
 class FedCil(Method):
     name: ClassVar[str] = "fedcil"
     zero: ClassVar = {"importance": 1.0, "consistency": 0.0, "server_iterations": 0}
+    kinds: ClassVar = ("image",)
     uncounted: ClassVar = frozenset({"payload/old_generator"})
 
     importance: Share = 0.5
@@ -60,10 +60,6 @@ class FedCil(Method):
     gan_weight_decay: Strength = 1e-5
     generator_width: Annotated[int, Field(ge=1)] = 64
     gan_size: Annotated[int, Field(ge=8)] = LARGEST
-
-    def fits(self, world: World) -> None:
-        if world.kind != "image":
-            raise InputError(f"method={self.name}: needs images, but the data is of kind '{world.kind}'")
 
     def networks(self, world: World) -> dict[str, nn.Module]:
         shape, width = self.gan_shape(world), self.generator_width
