@@ -79,8 +79,8 @@ class RoundFinished:
 
     delta_norm, max_client_delta, drift (the distance to the anchor) and theta_norm count weights only, not BatchNorm
     statistics. bytes_once: the part of bytes_down that is payloads, which are not sent again. plain_sgd: every step was
-    the rate times a gradient and clients weigh the same, so that caps with a gradient bound apply. max_grad: the largest
-    gradient of the local steps, where constants are estimated.
+    the rate times a gradient and clients weigh the same, so that caps with a gradient bound apply. max_grad: the
+    largest gradient of the local steps, where constants are estimated.
     """
 
     event: ClassVar[str] = "round"
