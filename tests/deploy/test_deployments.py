@@ -53,15 +53,16 @@ def test_a_killed_server_app_goes_on_to_the_same_model(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_killed_superlink_goes_on_to_the_same_model(tmp_path: Path) -> None:
     """Its nodes come back by themselves; Flower gives the run up, and it is submitted again."""
+    one = {"domains": "paper"}
     with deployed(tmp_path, TWO) as federation:
-        run = submit(federation, TWO)
+        run = submit(federation, TWO, one)
         wait_for_round(federation, run, 1, 0)
         federation.stop("superlink", number=signal.SIGKILL)
         federation.stop("run")
         federation.start_superlink()
-        assert submit(federation, TWO) == run
+        assert submit(federation, TWO, one) == run
         wait_for_end(federation, run)
-    assert finished(run)["model_sha256"] == alone(tmp_path, TWO)
+    assert finished(run)["model_sha256"] == alone(tmp_path, TWO, one)
     assert verify(run / "audit.jsonl", finished(run)["head"]).sound
 
 
