@@ -334,7 +334,9 @@ def test_memory_and_wire_are_the_published_ones(tmp_path: Path) -> None:
 # --- learning is real --------------------------------------------------------------------------------------------
 
 SEEDS = (25, 225, 2025)
-FORGOTTEN_LESS = 0.03  # of accuracy on the first world after the second, mean over the seeds
+# After these two worlds FedAvg has forgotten the first, down to guessing.
+WORLDS = ("paper", "photo")
+FORGOTTEN_LESS = 0.2  # of accuracy on the first world after the second, mean over the seeds
 RECOGNISED = 0.3  # of the old generator's images, by a classifier that never saw one; chance is 0.1
 
 
@@ -343,7 +345,7 @@ def preset_run(folder: Path, name: str, seed: int) -> Run:
     words = preset_words("digits-shift")
     own = words.pop("methods").get(name, {})
     words |= {"rounds": 6, "eval_every": 0, "seed": seed, **own}
-    benchmark = digits_shift.load(domains=("paper", "neon"))
+    benchmark = digits_shift.load(domains=WORLDS)
     return begin(folder, name, benchmark, **{key: value for key, value in words.items() if key != "benchmark"})
 
 
