@@ -21,7 +21,7 @@ lint: setup
 	$(BIN)/mypy
 
 test: lint
-	$(BIN)/pytest
+	$(BIN)/pytest -n 2
 
 test-slow: setup
 	$(BIN)/pytest -m slow --timeout 1200
