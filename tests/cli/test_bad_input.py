@@ -31,7 +31,7 @@ RUN = {
     "a misspelt common word": ("client_per_round=2", "client_per_round", "did you mean 'clients_per_round'?"),
     "a word of another method": ("method=fedavg lam=1", "lam", "fedavg has no words of its own"),
     "a misspelt method": ("method=specal", "method='specal'", "did you mean 'special'?"),
-    "a method that is nothing like one": ("method=xyz", "method='xyz'", "known: fedavg, fedprox, special-c, special"),
+    "a method that is nothing like one": ("method=xyz", "method='xyz'", "known: fedavg, fedprox, fedcil, mfcl, srfdil"),
     "a method file that is not there": ("method=nowhere.py:Mine", "method='nowhere.py:Mine'", "cannot be imported"),
     "a method class that is not there": ("method=fedspecial.errors:Mine", "'Mine' is not a Method"),
     "more clients a round than clients": ("clients=3 clients_per_round=4", "clients_per_round=4", "clients=3"),
