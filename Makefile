@@ -24,7 +24,7 @@ test: lint
 	$(BIN)/pytest -n 2
 
 test-slow: setup
-	$(BIN)/pytest -m slow --timeout 1200
+	$(BIN)/pytest -n 2 -m slow --timeout 1200
 
 clean:
 	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache
