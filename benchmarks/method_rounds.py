@@ -1,6 +1,6 @@
 """A round of each method against FedAvg's, with the paper's networks, beside the paper's ratios and a floor.
 
-ResNet-18 and full generators, 32×32 images, two clients of 64 images, five epochs, the second task. A method's floor is
+ResNet-18 and full generators, 32×32 images, two clients of 32 images, five epochs, the second task. A method's floor is
 what its own arithmetic costs if nothing else does, from the pieces timed in the same run: the images it pushes through
 networks beside FedAvg's. Work between tasks is not in a round, and FedCIL's server makes one iteration, not fifty: in a
 round of the paper's length neither would be seen.
@@ -26,7 +26,7 @@ from fedspecial.engine.loop import Run
 from fedspecial.models import build
 from fedspecial.models.generators import conditional_generator, critic, data_free_generator
 
-SHARE, BATCH, EPOCHS, SHAPE = 64, 32, 5, (3, 32, 32)
+SHARE, BATCH, EPOCHS, SHAPE = 32, 32, 5, (3, 32, 32)
 SHORT = {"mfcl": {"iterations": 1}, "fedcil": {"server_iterations": 1}, "srfdil": {"cache": SHARE}}
 PAPER = {
     "special": 1.05, "flwf2t": 1.30, "srfdil": 1.87, "fedprox": 2.53, "special-c": 2.71, "fedcil": 2.74,
