@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from functools import cache
@@ -10,6 +11,9 @@ from pathlib import Path
 import pytest
 
 from processes import Fork
+
+# Sums depend on the number of threads, and two workers with two each would only get in each other's way.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # A federation that learns two domains in well under a second, and commits every round.
 TINY = [

@@ -16,7 +16,7 @@ from fedspecial.config import first_words, resolve
 from fedspecial.engine import loop
 from fedspecial.engine.loop import Run
 from fedspecial.rundir import create
-from fedspecial.session import make_federation, prepare
+from fedspecial.session import fixed_threads, make_federation, prepare
 
 QUICK = {
     "rounds": 3,
@@ -91,7 +91,7 @@ def begin(folder: Path, method: str = "fedavg", benchmark: Benchmark | None = No
 
 def play(run: Run) -> Run:
     """All rounds of a run that `begin` made ready."""
-    with contextlib.closing(run.log):
+    with contextlib.closing(run.log), fixed_threads(run.config.threads):
         loop.learn(run)
     return run
 

@@ -21,8 +21,10 @@ pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="pr
 STUBBORN = ["sh", "-c", "setsid sh -c 'trap \"\" TERM; while :; do sleep 0.2; done' & sleep 100"]
 
 SCRIPT = f"""
+import signal
 import sys
 from pathlib import Path
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs are deaf to it
 from fedspecial.deploy.processes import Federation
 with Federation(Path(sys.argv[1])) as federation:
     federation.start("stubborn", {STUBBORN!r})
