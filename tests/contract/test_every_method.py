@@ -25,9 +25,14 @@ from worlds import learn as learn_in
 every_method = pytest.mark.parametrize("name", methods.names())
 
 
+# Networks beside the classifier are as small as they can be: nothing here depends on how well they learn.
+SMALL = {"generator_width": 4, "latent": 8, "synthetic": 8, "iterations": 3, "server_iterations": 2, "gan_size": 8}
+
+
 def world_of(name: str) -> tuple[Benchmark, dict[str, Any]]:
-    """Points for methods that take any data, small images for those that need them; networks of a laptop's size."""
+    """Points for methods that take any data, small images for those that need them."""
     sizes = {k: v for k, v in preset_words("digits-shift")["methods"].get(name, {}).items() if k not in ("lam", "mu")}
+    sizes |= {k: v for k, v in SMALL.items() if k in {field.name for field in dataclasses.fields(methods.find(name))}}
     try:
         methods.find(name)().fits(World("table", (6,), 3, 3, 4, features=8))
     except InputError:
