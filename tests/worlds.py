@@ -63,6 +63,24 @@ def images(tasks: int = 2, rows: int = 64, size: int = 8) -> Benchmark:
     return Benchmark("images", tuple(domains), ("left", "right"))
 
 
+def growing() -> Benchmark:
+    """Each task brings two new classes."""
+    pairs = [(domain.train.x, domain.train.y + 2 * task) for task, domain in enumerate(images(tasks=2).domains)]
+    domains = tuple(Domain.of(f"t{number}", pair, pair) for number, pair in enumerate(pairs, start=1))
+    return Benchmark("grows", domains, tuple("abcd"), incremental="class")
+
+
+def texts(tasks: int = 2) -> Benchmark:
+    """Token ids: class 1 uses other words than class 0, and every task has words of its own."""
+    domains = []
+    for task in range(tasks):
+        generator = torch.Generator().manual_seed(task)
+        y = torch.arange(64) % 2
+        x = torch.randint(1, 20, (64, 6), generator=generator) + 50 * y[:, None] + 200 * task
+        domains.append(Domain.of(f"t{task + 1}", (x, y), (x, y)))
+    return Benchmark("texts", tuple(domains), ("good", "bad"), kind="text")
+
+
 def learn(
     folder: Path, method: Any = "fedavg", benchmark: Benchmark | None = None, *, pictures: bool = False, **words: Any
 ) -> Result:

@@ -25,8 +25,9 @@ from fleets import (
 from flwr.app import Message
 
 from fedspecial.core.events import of_kind, read_events
-from fedspecial.deploy.audit import verify
+from fedspecial.deploy.audit import lines, verify
 from fedspecial.deploy.grid import Delivery, doubled, late, lost
+from fedspecial.deploy.wire import from_record, to_record
 from fedspecial.engine.client import Workplace
 from fedspecial.errors import InputError
 
@@ -220,3 +221,35 @@ def test_nothing_of_an_answer_is_hidden_from_the_audit_log(tmp_path: Path) -> No
         assert answer["norm"] > 0
     assert line["asked"] == list(SITES)
     assert line["model_before"] != line["model_after"]
+
+
+def cut_means(reply: Message) -> None:
+    uploads = from_record(reply.content["uploads"])
+    reply.content["uploads"] = to_record({**uploads, "means": uploads["means"][:, :3].clone()})
+
+
+AT_THE_BORDER = {
+    "srfdil": ("means", cut_means, "'means': (1, 3, 16), "),
+    "pfeddil": ("choose", said_otherwise(numbers={"slot": 7}), "it chose {'slot': 7} of the slots [1]"),
+}
+
+
+@pytest.mark.parametrize("method", AT_THE_BORDER)
+def test_between_tasks_an_answer_of_another_form_is_refused_and_audited_and_the_run_goes_on(
+    method: str, tmp_path: Path
+) -> None:
+    stage, change, reason = AT_THE_BORDER[method]
+    grid = grid_of(tmp_path)
+
+    def fault(asked: Message, reply: Message) -> list[Delivery]:
+        if f'"stage": "{stage}"' in str(asked.content["config"]["request"]):
+            change(reply)
+        return [Delivery(reply)]
+
+    grid.faults = {grid.get_node_ids()[2]: fault}
+    run = federate(tmp_path, method, grid=grid)
+    (line,) = [line for line in lines(run / "audit.jsonl") if line["event"] == "border"]
+    assert [refusal["site"] for refusal in line["refusals"]] == ["west"]
+    assert reason in line["refusals"][0]["reason"]
+    assert verify(run / "audit.jsonl", finished(run)["head"]).refused == {"west": 1}
+    assert finished(run)["refusals"] == {"west": 1}

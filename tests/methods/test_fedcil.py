@@ -22,7 +22,7 @@ from fedspecial.engine.loop import Run
 from fedspecial.methods.base import World
 from fedspecial.methods.fedcil import FedCil
 from fedspecial.methods.fedcil_gan import Gan, Pictures, Scale
-from worlds import begin, images, learn, play, rotated_blobs
+from worlds import begin, growing, images, learn, play, rotated_blobs
 
 MIB = 2**20
 # The smallest GAN, and few iterations on it.
@@ -43,13 +43,6 @@ def digest(run: Run) -> str:
 
 def sha(tensor: Tensor) -> str:
     return hashlib.sha256(raw_bytes(tensor)).hexdigest()
-
-
-def growing() -> Benchmark:
-    """Each task brings two new classes."""
-    pairs = [(domain.train.x, domain.train.y + 2 * task) for task, domain in enumerate(images(tasks=2).domains)]
-    domains = tuple(Domain.of(f"t{number}", pair, pair) for number, pair in enumerate(pairs, start=1))
-    return Benchmark("grows", domains, tuple("abcd"), incremental="class")
 
 
 def hand_out(run: Run, hands: dict[tuple[int, int], int | None]) -> None:

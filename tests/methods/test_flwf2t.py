@@ -12,35 +12,16 @@ import torch
 from torch import Tensor
 
 import fedspecial
-from fedspecial import Benchmark, Domain, InputError, resume
+from fedspecial import InputError, resume
 from fedspecial.core.events import RoundFinished, of_kind, read_events
 from fedspecial.core.streams import stream
 from fedspecial.engine import inprocess
 from fedspecial.methods import flwf2t
 from fedspecial.methods.flwf2t import FLwF2T, distillation
-from worlds import begin, images, learn, play, rotated_blobs
+from worlds import begin, growing, images, learn, play, rotated_blobs, texts
 
 MIB = 2**20
 ONE_STEP: dict[str, Any] = {"local_steps": 1, "local_epochs": None}
-
-
-def texts() -> Benchmark:
-    """Token ids: class 1 uses other words than class 0, and every task has words of its own."""
-    domains = []
-    for task in range(2):
-        generator = torch.Generator().manual_seed(task)
-        y = torch.arange(64) % 2
-        x = torch.randint(1, 20, (64, 6), generator=generator) + 50 * y[:, None] + 200 * task
-        domains.append(Domain.of(f"t{task + 1}", (x, y), (x, y)))
-    return Benchmark("texts", tuple(domains), ("good", "bad"), kind="text")
-
-
-def growing() -> Benchmark:
-    """Each task brings two new classes."""
-    tasks = images(tasks=2).domains
-    pairs = [(domain.train.x, domain.train.y + 2 * number) for number, domain in enumerate(tasks)]
-    domains = tuple(Domain.of(f"t{number}", pair, pair) for number, pair in enumerate(pairs, start=1))
-    return Benchmark("grows", domains, tuple("abcd"), incremental="class")
 
 
 @pytest.fixture

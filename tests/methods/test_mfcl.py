@@ -26,20 +26,11 @@ from fedspecial.engine.loop import Run
 from fedspecial.methods import mfcl
 from fedspecial.methods.base import Local
 from fedspecial.methods.mfcl import Mfcl, imbalance, roughness, statistics_gap
-from worlds import begin, images, learn, play, rotated_blobs
+from worlds import begin, growing, images, learn, play, rotated_blobs
 
 MIB = 2**20
 SMALL: dict[str, Any] = {"generator_width": 4, "latent": 8, "synthetic": 8, "iterations": 4}
 CNN: dict[str, Any] = {"model": "cnn", "width": 4}
-
-
-def growing() -> Benchmark:
-    """Each task brings two new classes."""
-    domains = []
-    for number, domain in enumerate(images().domains):
-        parts = [(part.x, part.y + 2 * number) for part in (domain.train, domain.test)]
-        domains.append(Domain.of(domain.name, *parts))
-    return Benchmark("grows", tuple(domains), tuple("abcd"), incremental="class")
 
 
 @pytest.fixture(autouse=True)

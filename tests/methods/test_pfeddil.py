@@ -22,30 +22,11 @@ from fedspecial.methods.base import Answer, Method
 from fedspecial.methods.pfeddil import PFedDil, gate, shuffled
 from fedspecial.rundir import create
 from fedspecial.session import load_benchmark, make_federation, prepare
-from worlds import begin, images, learn, learn_words, play, rotated_blobs
+from worlds import begin, growing, images, learn, learn_words, play, rotated_blobs, texts
 
 MIB = 2**20
 ALWAYS_NEW: dict[str, Any] = {"threshold": 2.0, "max_slots": 3}
 CNN: dict[str, Any] = {"model": "cnn", "width": 4}
-
-
-def texts(tasks: int = 2) -> Benchmark:
-    """Token ids: class 1 uses other words than class 0, and every task has words of its own."""
-    domains = []
-    for task in range(tasks):
-        generator = torch.Generator().manual_seed(task)
-        y = torch.arange(64) % 2
-        x = torch.randint(1, 20, (64, 6), generator=generator) + 50 * y[:, None] + 200 * task
-        domains.append(Domain.of(f"t{task + 1}", (x, y), (x, y)))
-    return Benchmark("texts", tuple(domains), ("good", "bad"), kind="text")
-
-
-def growing() -> Benchmark:
-    """Each task brings two new classes."""
-    tasks = images(tasks=2).domains
-    pairs = [(domain.train.x, domain.train.y + 2 * number) for number, domain in enumerate(tasks)]
-    domains = tuple(Domain.of(f"t{number}", pair, pair) for number, pair in enumerate(pairs, start=1))
-    return Benchmark("grows", domains, tuple("abcd"), incremental="class")
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,8 @@ from fedspecial.deploy.records import RoundRecord
 from fedspecial.errors import InputError
 
 GENESIS = "0" * 64
+NEEDED = {"round": {"task", "round", "outcome", "answers", "refusals"}, "border": {"refusals"}}
+"""What a line of an event must have to be one of ours."""
 _SEAL_LENGTH = len(',"seal":""}') + 64
 
 
@@ -158,6 +160,8 @@ def _check_line(report: Report, number: int, raw: bytes, line: Mapping[str, Any]
 
 
 def _count(report: Report, line: Mapping[str, Any]) -> None:
+    if line["event"] == "border":
+        report.refused.update(str(refusal["site"]) for refusal in line["refusals"])
     if line["event"] != "round":
         return
     report.attempts[line["task"], line["round"]] += 1
@@ -175,6 +179,4 @@ def _read(row: bytes) -> dict[str, Any] | None:
     known = {"n": int, "previous": str, "event": str, "seal": str}
     if not isinstance(line, dict) or not all(isinstance(line.get(key), kind) for key, kind in known.items()):
         return None
-    if line["event"] == "round" and not {"task", "round", "outcome", "answers", "refusals"} <= line.keys():
-        return None
-    return line
+    return line if NEEDED.get(line["event"], set()) <= line.keys() else None

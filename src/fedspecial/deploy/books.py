@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import logging
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import safetensors.torch
 
-from fedspecial.core.events import CertificateIssued, Event, RoundFinished, TaskFinished, UpdateRefused
+from fedspecial.core.events import BorderFinished, CertificateIssued, Event, RoundFinished, TaskFinished, UpdateRefused
 from fedspecial.deploy import promotion
 from fedspecial.deploy.audit import AuditLog
 from fedspecial.deploy.evidence import Evidence
@@ -46,14 +47,32 @@ class Books:
         self.evidence.head = self.log.append("started", {**place, "sites": list(self.plan.sites)})
 
     def listen(self, event: Event) -> None:
-        if isinstance(event, UpdateRefused) and event.round is not None:
-            self.evidence.withdraw(self.plan.sites[event.client], event.reason)
+        if isinstance(event, UpdateRefused):
+            self._refused(event)
+        elif isinstance(event, BorderFinished):
+            self._border(event)
         elif isinstance(event, RoundFinished):
             self._round(event)
         elif isinstance(event, CertificateIssued):
             self.evidence.head = self.log.append("certificate", {"task": event.task, **event.summary})
         elif isinstance(event, TaskFinished):
             self._task(event)
+
+    def _refused(self, event: UpdateRefused) -> None:
+        """In a round the engine has written down what it refused itself; at a border nobody has yet."""
+        site = self.plan.sites[event.client]
+        if event.round is None:
+            self.evidence.refuse(site, event.reason)
+        else:
+            self.evidence.withdraw(site, event.reason)
+
+    def _border(self, event: BorderFinished) -> None:
+        """A line of its own for what was refused between tasks."""
+        if self.evidence.refusals:
+            refused = [asdict(refusal) for refusal in self.evidence.refusals]
+            fields = {"task": event.task, "border": event.border, "refusals": refused}
+            self.evidence.head = self.log.append("border", fields)
+            self.evidence.refusals = []
 
     def _round(self, event: RoundFinished) -> None:
         """One line in the log, whatever became of the round; without a quorum the policy may end the run here."""

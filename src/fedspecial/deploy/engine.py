@@ -31,7 +31,7 @@ from fedspecial.deploy.roster import Roster
 from fedspecial.deploy.wire import Answered, Request
 from fedspecial.engine.aggregate import not_finite
 from fedspecial.engine.client import NO_SAMPLES, Workplace
-from fedspecial.engine.inprocess import Heard, Messages, Reply
+from fedspecial.engine.inprocess import Heard, Messages, Reply, problem_with
 from fedspecial.engine.payloads import Payloads
 from fedspecial.methods.base import Answer, Ask
 
@@ -111,10 +111,12 @@ class FlowerEngine:
     def ask(self, ask: Ask) -> Iterator[Heard]:
         clients = list(range(len(self.plan.sites)) if ask.clients is None else ask.clients)
         for got in _in_order(clients, (), self._persist(wire.ASK, clients, ask.message, stage=ask.stage)):
-            answer = None
-            if got.problem is None and got.answered is not None:
+            answer, problem = None, got.problem
+            if problem is None and got.answered is not None:
                 answer = Answer(got.uploads, got.answered.numbers)
-            yield Heard(got.client, answer, got.problem, got.bytes_up, got.bytes_down)
+                if problem := problem_with(answer, got.client, ask):
+                    self._refuse(got.client, problem, audited=False)
+            yield Heard(got.client, None if problem else answer, problem, got.bytes_up, got.bytes_down)
 
     def accuracies(
         self, messages: Messages, tasks: Sequence[int], *, cap: int | None = None, masked: bool = False

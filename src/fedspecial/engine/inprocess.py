@@ -20,6 +20,7 @@ from fedspecial.core.messages import (
 from fedspecial.core.streams import stream, torch_state_kept
 from fedspecial.core.vector import FlatModel
 from fedspecial.data.benchmark import Samples
+from fedspecial.engine.aggregate import not_finite
 from fedspecial.engine.client import Workplace
 from fedspecial.engine.evaluate import classes_of, fixed_subset
 from fedspecial.engine.payloads import Payloads
@@ -58,6 +59,11 @@ class Heard:
     problem: str | None = None
     bytes_up: int = 0
     bytes_down: int = 0
+
+
+def problem_with(answer: Answer, client: int, ask: Ask) -> str | None:
+    """Why an answer to a stage is refused, or None; every engine looks at its answers so."""
+    return not_finite(answer.tensors) or ask.fault(client, answer)
 
 
 class Engine(Protocol):
@@ -124,7 +130,9 @@ class InProcess:
                 state = self.states.load(client)
                 answer = self.place.answer(client, message, state, ask.stage)
                 self.states.save(client, state)
-                yield Heard(client, answer, None, packed_size(answer.tensors, answer.numbers), bytes_down)
+                costs = (packed_size(answer.tensors, answer.numbers), bytes_down)
+                problem = problem_with(answer, client, ask)
+                yield Heard(client, None if problem else answer, problem, *costs)
 
     def accuracies(
         self, messages: Messages, tasks: Sequence[int], *, cap: int | None = None, masked: bool = False

@@ -26,7 +26,7 @@ from fedspecial.core.events import (
 from fedspecial.core.messages import Broadcast, Numbers, ServerState
 from fedspecial.core.vector import FlatModel
 from fedspecial.engine import estimate
-from fedspecial.engine.aggregate import RunningMean, norm, not_finite
+from fedspecial.engine.aggregate import RunningMean, norm
 from fedspecial.engine.checkpoint import Keeper, Position
 from fedspecial.engine.federation import Federation
 from fedspecial.engine.grow import grow
@@ -141,11 +141,8 @@ def _answers(run: Run, task: int, ask: Ask) -> dict[int, Answer]:
     complete = replace(ask, message=lambda client: _with_statistics(run, ask.message(client)))
     for heard in run.engine.ask(complete):
         asked, bytes_up, bytes_down = asked + 1, bytes_up + heard.bytes_up, bytes_down + heard.bytes_down
-        problem = heard.problem
-        if heard.answer is not None:
-            problem = not_finite(heard.answer.tensors)
-        if heard.answer is None or problem:
-            run.emit(UpdateRefused(task, None, heard.client, problem or "it did not answer"))
+        if heard.answer is None:
+            run.emit(UpdateRefused(task, None, heard.client, heard.problem or "it did not answer"))
         else:
             answers[heard.client] = heard.answer
     seconds = time.perf_counter() - began

@@ -62,11 +62,15 @@ class Desk:
 
 @dataclass(frozen=True)
 class Ask:
-    """The server asks clients (all of them, unless named) to run a stage of their half on a message."""
+    """The server asks clients (all of them, unless named) to run a stage of their half on a message.
+
+    fault: what is wrong with an answer, or None; a faulty one is refused, like an update with NaN
+    """
 
     stage: str
     message: Callable[[int], Broadcast]
     clients: Sequence[int] | None = None
+    fault: Callable[[int, Answer], str | None] = lambda client, answer: None
 
 
 @dataclass

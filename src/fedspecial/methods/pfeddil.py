@@ -21,7 +21,9 @@ unlearned there. With `batch_norm` other than `average`, the statistics are outs
 
 from __future__ import annotations
 
+import math
 from collections import Counter
+from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
 import torch
@@ -76,7 +78,11 @@ class PFedDil(Method):
             slots.found(server, desk.world.clients, desk.world.tasks)
             return
         asked = [client for client in range(desk.world.clients) if slots.owned(server, client)]
-        answers = yield Ask("choose", lambda client: self._owned_slots(server, client, desk.task), asked)
+
+        def fault(client: int, answer: Answer) -> str | None:
+            return self._unknown_slots(slots.owned(server, client), desk.task, answer.numbers)
+
+        answers = yield Ask("choose", lambda client: self._owned_slots(server, client, desk.task), asked, fault)
         said = {client: answer.numbers for client, answer in answers.items() if answer.numbers}
         if self.pool == "global" and said:
             mean = {key: sum(rho[key] for rho in said.values()) / len(said) for key in next(iter(said.values()))}
@@ -120,6 +126,14 @@ class PFedDil(Method):
     def _owned_slots(self, server: ServerState, client: int, task: int) -> Broadcast:
         mine = slots.owned(server, client)
         return Broadcast(task, 0, {}, slots.contents(server, mine), slots.known_classes(server, mine))
+
+    def _unknown_slots(self, owned: Sequence[int], task: int, said: Numbers) -> str | None:
+        """What is wrong with a client's choice; one without samples makes none."""
+        if self.pool == "global":
+            sound = set(said) == set(map(str, owned)) and all(map(math.isfinite, said.values()))
+        else:
+            sound = said.get("slot") in (*owned, task) and said.get("best", 0) in (0, *owned)
+        return None if sound or not said else f"it chose {said} of the slots {list(owned)}"
 
     def _choice(self, rho: Rho, task: int) -> Numbers:
         """The slot to train and, where a new one begins as a copy, of which."""

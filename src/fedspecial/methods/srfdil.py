@@ -71,8 +71,9 @@ class SrFdil(Method):
         """With ``choice=importance``, hear how much each client has to tell about old and new data."""
         if self.choice == "uniform" or desk.task == 1:
             return
-        answers = yield Ask("importance", lambda client: Broadcast(desk.task, 0, {"theta": server.theta}))
-        told = {c: a.numbers for c, a in answers.items() if all(map(math.isfinite, a.numbers.values())) and a.numbers}
+        message = Broadcast(desk.task, 0, {"theta": server.theta})
+        answers = yield Ask("importance", lambda client: message, fault=_unimportant)
+        told = {client: answer.numbers for client, answer in answers.items() if answer.numbers}
         clients = torch.tensor(sorted(told), dtype=torch.int64)
         importance = torch.zeros(desk.world.clients, dtype=torch.float64)
         for name in ("score", "loss"):
@@ -96,7 +97,14 @@ class SrFdil(Method):
         if self.scores == "refed":
             yield Ask("refed", lambda client: Broadcast(desk.task, 0, {"theta": server.theta}))
             return
-        answers = yield Ask("means", lambda client: Broadcast(desk.task, 0, {"theta": server.theta}))
+        groups = (desk.task, desk.num_classes)
+        shapes = {"means": (*groups, desk.world.features), "counts": groups}
+
+        def fault(client: int, answer: Answer) -> str | None:
+            found = {name: tuple(tensor.shape) for name, tensor in answer.tensors.items()}
+            return None if found == shapes else f"it sent {found} instead of {shapes}"
+
+        answers = yield Ask("means", lambda client: Broadcast(desk.task, 0, {"theta": server.theta}), fault=fault)
         if answers:
             heard = sorted(answers)
             shared = _weighted_mean([answers[client].tensors for client in heard])
@@ -152,6 +160,14 @@ def _weighted_mean(answers: list[Tensors]) -> Tensor:
     counts = torch.stack([answer["counts"] for answer in answers]).double()[..., None]
     sums = (torch.stack([answer["means"] for answer in answers]).double() * counts).sum(0)
     return (sums / counts.sum(0).clamp(min=1)).float()
+
+
+def _unimportant(client: int, answer: Answer) -> str | None:
+    """Two numbers, or none from a client without new samples."""
+    told = answer.numbers
+    if told and (set(told) != {"score", "loss"} or not all(map(math.isfinite, told.values()))):
+        return f"it sent {told} instead of a score and a loss"
+    return None
 
 
 @torch.inference_mode()
