@@ -10,19 +10,17 @@ from fedspecial.study.claims import (
     FAILS,
     HOLDS,
     UNKNOWN,
-    Band,
     Best,
     Better,
     NoMore,
-    Peaks,
     Place,
     Positive,
-    Rises,
     advantage,
     clear,
 )
 from fedspecial.study.entries import find
 from fedspecial.study.grid import Ask, Evidence
+from fedspecial.study.trends import Ahead, Band, Peaks, Rises
 
 Values = Mapping[tuple[str, float | None], Mapping[int, float]]
 
@@ -88,9 +86,9 @@ def test_fewer_rounds_are_better(place) -> None:
     assert NoMore("memory", "special", "mfcl").judge(place("costs", values)).verdict == UNKNOWN
 
 
-def along(study: str, *means: float) -> dict[tuple[str, float | None], dict[int, float]]:
+def along(study: str, *means: float, row: str = "special") -> dict[tuple[str, float | None], dict[int, float]]:
     xs = find(study).sweep.values["cpu"]
-    return {("special", x): {25: mean, 225: mean + 0.1} for x, mean in zip(xs, means, strict=False)}
+    return {(row, x): {25: mean, 225: mean + 0.1} for x, mean in zip(xs, means, strict=False)}
 
 
 def test_rising_means_from_end_to_end_and_no_step_against_it(place) -> None:
@@ -112,6 +110,15 @@ def test_a_band_needs_both_neighbours_of_the_best(place) -> None:
     judgement = Band("acc", 0.6).judge(place("rounds", along("rounds", 1, 2, 9, 2, 5)))
     assert judgement.verdict == FAILS
     assert judgement.ours == "best 10; within 0.6 points: 10"
+
+
+def test_one_value_suffices_to_be_ahead_and_all_must_speak_against_it(place) -> None:
+    ahead, fedavg = Ahead("acc", "special", "fedavg"), along("rounds", 5, 5, 5, 5, 5, row="fedavg")
+    won = ahead.judge(place("rounds", along("rounds", 1, 2, 9, 4, 5) | fedavg))
+    assert (won.verdict, won.ours) == (HOLDS, "ahead by 1: −4.0, 5: −3.0, 10: +4.0, 20: −1.0, 30: +0.0")
+    assert ahead.judge(place("rounds", along("rounds", 1, 2, 3, 4, 4) | fedavg)).verdict == FAILS
+    assert ahead.judge(place("rounds", along("rounds", 1, 2, 3, 4, 5) | fedavg)).verdict == UNKNOWN
+    assert ahead.judge(place("rounds", along("rounds", 1, 2, 3) | fedavg)).verdict == UNKNOWN, "two are missing"
 
 
 def test_above_zero(place) -> None:

@@ -10,7 +10,7 @@ from fedspecial import methods
 from fedspecial.errors import InputError
 from fedspecial.study.asked import read_asked, remember
 from fedspecial.study.entries import STUDIES, find
-from fedspecial.study.grid import Ask, job_of, key_of, points
+from fedspecial.study.grid import Ask, job_of, key_of, points, words_of
 from fedspecial.study.published import printed
 from fedspecial.study.scales import SCALES
 from fedspecial.study.spec import LABELS
@@ -42,17 +42,29 @@ def test_the_words_of_every_point_are_those_of_a_run(study) -> None:
                 assert study.sweep is None or words[study.sweep.word] == point.x
 
 
-@pytest.mark.parametrize("name", ["per-task", "worst-drop", "costs", "location"])
+@pytest.mark.parametrize("name", ["per-task", "worst-drop", "costs"])
 def test_what_is_read_from_the_main_runs_needs_no_runs_of_its_own(name: str) -> None:
     assert folders(name) <= folders("main")
+
+
+def test_where_the_anchor_is_needs_no_runs_but_those_of_main_and_of_the_clients_lambda() -> None:
+    assert folders("location") <= folders("main", "lambda-c")
 
 
 @pytest.mark.parametrize("name", ["lambda", "rounds", "epochs", "alpha"])
 @pytest.mark.parametrize("scale", ["paper", "cpu"])
 def test_the_usual_value_of_a_sweep_is_the_main_run(name: str, scale: str) -> None:
     shared = folders(name, scale=scale) & folders("main", scale=scale)
-    assert len(shared) == 1
-    assert "digit10-special-25" in shared.pop().name
+    methods_shared = {"special"} if name == "lambda" else {"special", "fedavg"}
+    assert {folder.name.rsplit("-", 1)[0] for folder in shared} == {f"digit10-{method}-25" for method in methods_shared}
+
+
+def test_words_found_at_a_scale_hold_for_their_method_and_yield_to_a_rows_own() -> None:
+    study, tuned = find("location"), SCALES["cpu"]["digit10"].tuned
+    lams = {point.row.key: words_of(study, point, "cpu").get("lam") for point in points(study, Ask("location", "cpu"))}
+    assert lams["special"] == tuned["special"]["lam"]
+    assert lams["special-c"] == tuned["special-c"]["lam"]
+    assert lams["special-c lam=1.0"] == 1.0
 
 
 def test_a_run_asked_for_twice_is_planned_once() -> None:

@@ -138,13 +138,15 @@ def test_a_claim_turns_round_when_the_runs_do(whole: Path, tmp_path: Path) -> No
     def draw_of(job) -> float:
         return job.seed % 7
 
-    verdicts = {}
+    verdicts, told = {}, {}
     for best in ("special", "fedavg"):
         folder = tmp_path / best
         write_studies(folder, whole, [Ask("main", "tiny", (25, 225))], matrix(best))
         section = write_report(folder, folder / "claims.md")[0]
         verdicts[best] = next(j.verdict for _, c, j in section.judged if "also above" in c.text)
+        told[best] = "does not hold. Looked into: more images" in (folder / "claims.md").read_text(encoding="utf-8")
     assert verdicts == {"special": "holds", "fedavg": "does not hold"}
+    assert told == {"special": False, "fedavg": True}
 
 
 TABLE = Table(

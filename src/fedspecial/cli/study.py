@@ -151,6 +151,7 @@ def _list(scale: str, data: str | None) -> None:
 
     width = max(len(study.name) for study in STUDIES)
     absent: Absent = {}
+    left_out: dict[str, None] = {}
     for study in STUDIES:
         cost = f"not at scale {scale}"
         if scale in study.scales:
@@ -158,9 +159,11 @@ def _list(scale: str, data: str | None) -> None:
             known = scale != "paper"
             minutes = f", about {_duration(sum(planned.seconds) / cores(1))}" if known and planned.jobs else ""
             cost = f"{len(planned.jobs)} runs{minutes}"
-            cost += "".join(f"; left out: {line}" for line in planned.left_out)
+            left_out |= dict.fromkeys(planned.left_out)
         out.print(f"{study.name:<{width}}  {study.title}: {study.paper}", markup=False)
         out.print(f"{'':<{width}}  varies {study.varies}; {cost}", markup=False)
+    for line in left_out:
+        out.print(f"left out: {line}", markup=False)
     out.print(
         f"Times: scale {scale}, three seeds, {cores(1)} cores, each study alone; shared runs are run once.",
         markup=False,

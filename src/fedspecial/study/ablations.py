@@ -2,41 +2,55 @@
 
 from __future__ import annotations
 
-from fedspecial.study.claims import Band, Best, Better, Claim, Peaks, Positive, Rises
-from fedspecial.study.rows import COARSE, DIGITS, LAM, NINE, SPECIAL, TEXT, TINY_LAM
+from fedspecial.study.claims import Best, Better, Claim, Positive
+from fedspecial.study.rows import BESIDE_FEDAVG, COARSE, DIGITS, FULL_STEP, LAM, NINE, SPECIAL, TEXT, TINY_LAM
 from fedspecial.study.spec import Row, Study, Sweep
 from fedspecial.study.theorems import Certified, Slope
+from fedspecial.study.trends import Ahead, Band, Peaks, Rises
+
+AHEAD = Ahead("acc", "special", "fedavg")
+FEDAVG_TOO = "FedAvg stands beside SPECIAL to see where the anchor pays; the paper varies this for SPECIAL alone."
 
 ABLATIONS = (
     Study(
         "lambda",
         "λ: stability against plasticity",
         "ACC–BWT scatter over λ",
-        "λ from 0 to 1 by 0.2, then finer",
+        "λ from 0 to 1 by 0.2, then finer; also with γ_G = 1",
         {"paper": ("digit10", "vlcs", "pacs", "dn4il"), "cpu": ("digit10",), "tiny": ("digits-shift",)},
-        SPECIAL,
+        (Row("special"), Row("special", FULL_STEP, ", γ_G = 1")),
         ("acc", "bwt"),
         LAM,
         layout="sweep",
         figure="scatter",
         claims=(
             Claim("BWT rises with λ on {benchmark}", Rises("bwt")),
-            Claim("ACC is best at a λ in the middle on {benchmark}", Peaks("acc")),
+            Claim(
+                "ACC is best at a λ in the middle on {benchmark}",
+                Peaks("acc"),
+                tried="γ_G = 1, with which the server itself brakes less (the question below)",
+            ),
+            Claim(
+                "With γ_G = 1, ACC is best at a λ in the middle on {benchmark}",
+                Peaks("acc", "special server_lr=1"),
+                ours=True,
+            ),
             Claim(
                 "ACC stays within 0.6 points of the best next to the best λ on {benchmark}",
                 Band("acc", 0.6, published="best 0.25; 0.2: 0.06 less, 0.3: 0.6 less"),
                 ("digit10",),
             ),
         ),
-        note="λ = 0 is FedAvg.",
+        note="λ = 0 is FedAvg. γ_G = 1 is not in the paper: with γ_G = 1/i the server's step shrinks from task to "
+        "task, which brakes forgetting by itself.",
     ),
     Study(
         "location",
         "Client-side against server-side anchor",
         "curves of task 1, task 2 and their union during task 2",
-        "where the anchor is: reads the runs of main",
+        "where the anchor is: reads the runs of main, and SPECIAL-C with λ = 1",
         DIGITS,
-        (Row("special-c"), Row("special")),
+        (Row("special"), Row("special-c"), Row("special-c", (("lam", 1.0),), ", λ = 1")),
         ("first_early", "second_early", "first_end", "second_end", "union_end", "first_gain"),
         figure="curves",
         claims=(
@@ -70,7 +84,7 @@ ABLATIONS = (
         "ablation over T",
         "T",
         DIGITS,
-        SPECIAL,
+        BESIDE_FEDAVG,
         ("acc", "bwt"),
         Sweep("rounds", "T", {"paper": (1, 5, 10, 20, 30), "cpu": (1, 5, 10, 20, 30), "tiny": (1, 2, 4)}),
         layout="sweep",
@@ -78,7 +92,9 @@ ABLATIONS = (
         claims=(
             Claim("ACC rises with T on {benchmark}", Rises("acc")),
             Claim("BWT falls and then rises again with T on {benchmark}", Peaks("bwt", sign=-1)),
+            Claim("SPECIAL's ACC is above FedAvg's at some T on {benchmark}", AHEAD, ours=True),
         ),
+        note=FEDAVG_TOO,
     ),
     Study(
         "epochs",
@@ -86,7 +102,7 @@ ABLATIONS = (
         "ablation over E",
         "E",
         DIGITS,
-        SPECIAL,
+        BESIDE_FEDAVG,
         ("acc", "bwt"),
         Sweep("local_epochs", "E", {"paper": (1, 3, 5, 10), "cpu": (1, 2, 3, 5, 10), "tiny": (1, 2)}),
         layout="sweep",
@@ -94,7 +110,9 @@ ABLATIONS = (
         claims=(
             Claim("ACC rises with E on {benchmark}", Rises("acc")),
             Claim("BWT falls with E on {benchmark}", Rises("bwt", sign=-1)),
+            Claim("SPECIAL's ACC is above FedAvg's at some E on {benchmark}", AHEAD, ours=True),
         ),
+        note=FEDAVG_TOO,
     ),
     Study(
         "alpha",
@@ -102,7 +120,7 @@ ABLATIONS = (
         "ablation over α",
         "Dirichlet α",
         DIGITS,
-        SPECIAL,
+        BESIDE_FEDAVG,
         ("acc", "bwt"),
         Sweep(
             "alpha",
@@ -115,7 +133,28 @@ ABLATIONS = (
         ),
         layout="sweep",
         figure="lines",
-        claims=(Claim("ACC rises with α (less heterogeneous clients) on {benchmark}", Rises("acc")),),
+        claims=(
+            Claim("ACC rises with α (less heterogeneous clients) on {benchmark}", Rises("acc")),
+            Claim("SPECIAL's ACC is above FedAvg's at some α on {benchmark}", AHEAD, ours=True),
+        ),
+        note=FEDAVG_TOO,
+    ),
+    Study(
+        "size",
+        "Images a domain",
+        "not in the paper: whether the verdicts of main hang on its size",
+        "how many images a domain has at most",
+        {"cpu": ("digit10",), "tiny": ("digits-shift",)},
+        BESIDE_FEDAVG,
+        ("acc", "bwt"),
+        Sweep("cap", "images", {"cpu": (500, 1500, 3000, 6000), "tiny": (300, 600)}),
+        layout="sweep",
+        figure="lines",
+        claims=(
+            Claim("SPECIAL's ACC is above FedAvg's at some size of {benchmark}", AHEAD, ours=True),
+            Claim("FedAvg forgets more with more images on {benchmark}", Rises("bwt", "fedavg", sign=-1), ours=True),
+        ),
+        note="λ stays that of main.",
     ),
     Study(
         "lambda-c",

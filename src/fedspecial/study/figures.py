@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import product
 from statistics import fmean, stdev
 
 from matplotlib import rc_context
@@ -18,8 +19,8 @@ from fedspecial.study.grid import Evidence
 from fedspecial.study.readings import Run, metric, second_task
 from fedspecial.study.spec import Row
 
-INK, OURS, PAPER, SECOND, GRID = "#22262b", "#0b6e99", "#b3541e", "#6a4c93", "#d9dde2"
-COLOURS = ("#b3541e", "#0b6e99", "#2e7d32", "#6a4c93")
+INK, OURS, PAPER, GRID = "#22262b", "#0b6e99", "#b3541e", "#d9dde2"
+COLOURS = (OURS, PAPER, "#2e7d32", "#6a4c93")
 STYLE = {
     "font.size": 10,
     "axes.titlesize": 11,
@@ -100,46 +101,42 @@ def _dot(axes: Axes, value: Spread | None, at: float, colour: str, mark: str) ->
 
 
 def _lines(evidence: Evidence) -> Iterator[Drawing]:
-    """ACC and BWT along the sweep."""
+    """ACC and BWT along the sweep, a line for each row; dashed what is printed."""
     sweep = evidence.study.sweep
     assert sweep is not None
     for benchmark in _begun(evidence):
-        for row in evidence.study.rows:
-            figure = Figure(figsize=(8.4, 3.3), layout="constrained")
-            for axes, key in zip(figure.subplots(1, 2), ("acc", "bwt"), strict=True):
-                curves = (
-                    (OURS, "o-", "ours", evidence.spread),
-                    (PAPER, "D--", "paper", evidence.printed),
-                )
-                xs = sweep.values[evidence.ask.scale]
-                for colour, mark, name, read in curves:
+        figure = Figure(figsize=(8.4, 3.3), layout="constrained")
+        panels = figure.subplots(1, 2)
+        xs = sweep.values[evidence.ask.scale]
+        for axes, key in zip(panels, ("acc", "bwt"), strict=True):
+            for colour, row in zip(COLOURS, evidence.study.rows, strict=False):
+                for mark, suffix, read in (("o-", "", evidence.spread), ("D--", ", paper", evidence.printed)):
                     found = [(at, v) for at, x in enumerate(xs) if (v := read(benchmark, row.key, x, key)) is not None]
                     if found:
                         means, errors = [v.mean for _, v in found], [v.std or 0 for _, v in found]
-                        places = [at for at, _ in found]
-                        axes.errorbar(
-                            places, means, errors, fmt=mark, color=colour, capsize=3, markersize=5, label=name
-                        )
-                axes.set_xticks(range(len(xs)), [f"{x:g}" for x in xs])
-                axes.set_xlabel(sweep.symbol)
-                axes.set_title(f"{metric(key).title} in per cent")
-                axes.legend()
-            caption = f"{row.label} on {evidence.label(benchmark)}: mean and standard deviation over seeds"
-            yield Drawing(_stem(evidence, benchmark, row.method), caption, figure)
+                        style = {"color": colour, "capsize": 3, "markersize": 5, "label": row.label + suffix}
+                        axes.errorbar([at for at, _ in found], means, errors, fmt=mark, **style)
+            axes.set_xticks(range(len(xs)), [f"{x:g}" for x in xs])
+            axes.set_xlabel(sweep.symbol)
+            axes.set_title(f"{metric(key).title} in per cent")
+        panels[0].legend()
+        caption = f"{evidence.label(benchmark)}: mean and standard deviation over seeds"
+        yield Drawing(_stem(evidence, benchmark), caption, figure)
 
 
 def _scatter(evidence: Evidence) -> Iterator[Drawing]:
-    """(ACC, BWT) for each λ: markers are benchmarks, colour is λ."""
+    """(ACC, BWT) for each λ: markers are benchmarks and rows, colour is λ."""
     sweep = evidence.study.sweep
     assert sweep is not None
     figure = Figure(figsize=(7.2, 4.6), layout="constrained")
     axes = figure.add_subplot()
     xs = sweep.values[evidence.ask.scale]
     shown = None
-    for mark, benchmark in zip("osD^v", _begun(evidence), strict=False):
+    several = len(evidence.study.rows) > 1
+    for mark, (benchmark, row) in zip("osD^vPX*", product(_begun(evidence), evidence.study.rows), strict=False):
         points = []
         for x in xs:
-            acc, bwt = (evidence.spread(benchmark, evidence.study.rows[0].key, x, key) for key in ("acc", "bwt"))
+            acc, bwt = (evidence.spread(benchmark, row.key, x, key) for key in ("acc", "bwt"))
             if acc is not None and bwt is not None:
                 points.append((x, acc, bwt))
         if not points:
@@ -151,7 +148,7 @@ def _scatter(evidence: Evidence) -> Iterator[Drawing]:
             axes.annotate(f"{x:g}", (acc.mean, bwt.mean), (6, 5), textcoords="offset points", fontsize=8)
         shown = axes.scatter(
             accs, bwts, c=[x for x, _, _ in points], cmap="viridis", vmin=0, vmax=max(xs), marker=mark, s=52, zorder=3,
-            edgecolors="white", label=evidence.label(benchmark),
+            edgecolors="white", label=evidence.label(benchmark) + (f": {row.label}" if several else ""),
         )  # fmt: skip
     axes.set(xlabel="ACC in per cent", ylabel="BWT in points")
     if shown is not None:

@@ -80,7 +80,9 @@ def setting(point: Point, scale: str) -> Setting:
 
 def words_of(study: Study, point: Point, scale: str) -> Words:
     """What a point asks for, but the seed."""
-    words = {**setting(point, scale).words, **dict(point.row.words), "method": point.row.method}
+    base = setting(point, scale)
+    tuned = base.tuned.get(point.row.method, {})
+    words = {**base.words, **tuned, **dict(point.row.words), "method": point.row.method}
     return words | ({study.sweep.word: point.x} if study.sweep is not None else {})
 
 
@@ -111,8 +113,9 @@ def seconds_of(job: Job, point: Point, scale: str) -> float | None:
         return None
     usual = _settled(json.dumps({**base.words, "method": "fedavg"}))
     ratio = TIMES_FEDAVG.get(job.method, 1.0)
-    for word in ("rounds", "local_epochs", "clients_per_round"):
-        ratio *= float(job.words[word]) / float(usual[word])
+    for word in ("rounds", "local_epochs", "clients_per_round", "cap"):
+        if word in usual:
+            ratio *= float(job.words[word]) / float(usual[word])
     return base.seconds * (0.3 + 0.7 * ratio)
 
 

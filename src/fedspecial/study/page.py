@@ -131,7 +131,14 @@ def _section(section: Section, out: Path) -> str:
     rows = [_claim_row(text, claim, found) for text, claim, found in section.judged if found.ours != NO_VALUE]
     if rows:
         parts += ["<h3>Claims</h3>", _claims_table(rows)]
+    for text, tried in looked_into(section):
+        parts.append(f'<p class="note"><em>{escape(text)}</em> does not hold. Looked into: {escape(tried)}.</p>')
     return "\n".join([*filter(None, parts), _runs(evidence, out), "</section>"])
+
+
+def looked_into(section: Section) -> list[tuple[str, str]]:
+    """The claims that do not hold, and where they were looked into."""
+    return [(text, claim.tried) for text, claim, found in section.judged if claim.tried and found.verdict == FAILS]
 
 
 def missing_lines(evidence: Evidence) -> list[str]:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from fedspecial.study.claims import FAILS, HOLDS, RULE, UNKNOWN, VERDICTS
-from fedspecial.study.page import Section, missing_lines, versions_line
+from fedspecial.study.page import Section, looked_into, missing_lines, versions_line
 from fedspecial.study.tables import markdown
 
 MARKS = {HOLDS: "✓ holds", FAILS: "✗ does not hold", UNKNOWN: "? can't tell at this scale"}
@@ -20,7 +20,7 @@ def reproducibility(sections: Sequence[Section]) -> str:
         "# Reproducibility",
         "",
         "Written by `fedspecial report` from the events of the runs. What each study is, and how to run it, is said in",
-        "[docs/studies.md](docs/studies.md).",
+        "[docs/studies.md](docs/studies.md); what was made of the crosses, in [docs/findings.md](docs/findings.md).",
         "",
         f"Claims: {counted}. Versions: {versions_line(sections)}.",
         "",
@@ -57,4 +57,6 @@ def _section(section: Section) -> list[str]:
             cells = (text + asked, judgement.published, judgement.ours, MARKS[judgement.verdict])
             lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
         lines.append("")
+    for text, tried in looked_into(section):
+        lines += [f"*{text}* does not hold. Looked into: {tried}.", ""]
     return lines

@@ -16,6 +16,7 @@ ELEVEN = (
 )
 TEXT = tuple(row for row in NINE if row.method not in ("fedcil", "mfcl", "srfdil"))
 SPECIAL = (Row("special"),)
+BESIDE_FEDAVG = (Row("special"), Row("fedavg"))
 
 VISION = {
     "paper": ("digit10", "vlcs", "pacs", "dn4il"),

@@ -7,18 +7,23 @@ forget, does it take less than half a minute on one core?), before any two metho
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 
 @dataclass(frozen=True)
 class Setting:
-    """The words of a benchmark at a scale. `seconds`: what a FedAvg run takes on one core, where that is known."""
+    """The words of a benchmark at a scale.
+
+    seconds: what a FedAvg run takes on one core, where that is known
+    tuned:   words of a method that were searched for at this scale
+    """
 
     label: str
     words: Mapping[str, Any]
     seconds: float | None = None
     printed_as: str | None = None
+    tuned: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
 _SMALL = {"model": "cnn", "width": 16, "alpha": 1, "client_lr": 0.1, "eval_every": 1, "eval_cap": 500}

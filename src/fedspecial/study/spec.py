@@ -35,6 +35,11 @@ class Row:
         return " ".join([self.method, *(f"{key}={value}" for key, value in self.words)])
 
     @property
+    def stem(self) -> str:
+        """The key as a part of a file's name."""
+        return self.key.replace(" ", "-").replace("=", "-")
+
+    @property
     def label(self) -> str:
         return LABELS.get(self.method, self.method) + self.note
 

@@ -70,7 +70,7 @@ def _groups(evidence: Evidence) -> Iterator[tuple[str, str, list[Point]]]:
             yield label, benchmark, mine
         elif study.layout == "sweep":
             for row in dict.fromkeys(point.row for point in mine):
-                stem = benchmark if len(study.rows) == 1 else f"{benchmark}-{row.method}"
+                stem = benchmark if len(study.rows) == 1 else f"{benchmark}-{row.stem}"
                 yield f"{row.label} on {label}", stem, [point for point in mine if point.row == row]
         else:
             for x in dict.fromkeys(point.x for point in mine):
