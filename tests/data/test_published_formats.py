@@ -71,6 +71,17 @@ def test_emnist_is_stood_upright(tmp_path: Path, cache: Path) -> None:
     assert np.array_equal(x[0, 0, 2:30, 2:30].numpy(), raw[0].T)
 
 
+@pytest.mark.parametrize(("upright", "lying"), [("emnist", "emnist-lying"), ("femnist", "femnist-lying")])
+def test_lying_digits_are_the_upright_ones_mirrored_at_the_diagonal(
+    upright: str, lying: str, tmp_path: Path, cache: Path
+) -> None:
+    benchmark = catalogue.load("digit10", data=makers.digit10(tmp_path), domains=(upright, lying), cache=cache)
+    stands, lies = benchmark.domains
+    assert lies.train.x.equal(stands.train.x.transpose(2, 3))
+    assert lies.train.y.equal(stands.train.y)
+    assert not lies.train.x.equal(stands.train.x)
+
+
 def test_labels_of_usps_and_svhn_become_digits(tmp_path: Path) -> None:
     makers.libsvm(tmp_path / "usps.bz2", 10)
     makers.mat(tmp_path / "train_32x32.mat", 10)

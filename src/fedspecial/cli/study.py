@@ -71,18 +71,18 @@ def report(
 
     Example:  fedspecial report studies
     """
-    from fedspecial.study.claims import VERDICTS
+    from fedspecial.study.page import claims_of
     from fedspecial.study.report import write_report
 
     with one_line_errors():
         target = claims or folder / "REPRODUCIBILITY.md"
         sections = write_report(folder, target)
-        found = [judgement.verdict for section in sections for _, _, judgement in section.judged]
         for section in sections:
             evidence = section.evidence
             line = f"{evidence.study.name} ({evidence.ask.scale}): {evidence.finished} of {evidence.wanted} runs"
             out.print(line, markup=False)
-        out.print("claims: " + ", ".join(f"{found.count(verdict)} {verdict}" for verdict in VERDICTS), markup=False)
+        counted = ", ".join(f"{count} {kind}" for kind, count in claims_of(sections).items())
+        out.print(f"claims: {counted}", markup=False)
         out.print(f"page: {folder / 'index.html'}   claims: {target}", markup=False)
 
 

@@ -213,7 +213,7 @@ ABLATIONS = (
         ("acc", "bwt", "worst_drop"),
         figure="matrices",
         seeds=(25,),
-        printed_in="main",
+        printed_in=("main", "worst-drop"),
     ),
     Study(
         "theory",

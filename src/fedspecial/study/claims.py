@@ -7,7 +7,8 @@ differences; everything else, missing runs included, is "can't tell at this scal
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import Literal, Protocol
@@ -21,7 +22,6 @@ Verdict = Literal["holds", "does not hold", "can't tell at this scale"]
 HOLDS: Verdict = "holds"
 FAILS: Verdict = "does not hold"
 UNKNOWN: Verdict = "can't tell at this scale"
-VERDICTS: tuple[Verdict, ...] = (HOLDS, FAILS, UNKNOWN)
 NO_VALUE = "–"
 RULE = (
     "A difference between two methods is taken seed by seed, since with one seed both face the same federation, and is "
@@ -36,6 +36,20 @@ class Judgement:
     verdict: Verdict
     ours: str
     published: str
+
+    @property
+    def looked_at(self) -> bool:
+        """Whether there were any runs to look at."""
+        return self.ours != NO_VALUE
+
+
+COUNTED = {HOLDS: "hold", FAILS: "do not hold", UNKNOWN: "can't be told at this scale"}
+
+
+def tally(judgements: Iterable[Judgement]) -> dict[str, int]:
+    """How many claims hold and so on; those without any run are counted apart."""
+    found = Counter(COUNTED[j.verdict] if j.looked_at else "without runs" for j in judgements)
+    return {kind: found[kind] for kind in (*COUNTED.values(), "without runs")}
 
 
 @dataclass(frozen=True)

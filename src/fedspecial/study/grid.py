@@ -177,7 +177,8 @@ class Evidence:
 
     def printed(self, benchmark: str, row: str, x: float | None, key: str) -> Spread | None:
         where = SCALES[self.ask.scale][benchmark].printed_as or benchmark
-        return printed(self.study.printed_in or self.study.name, where, x, row, key)
+        found = (printed(study, where, x, row, key) for study in self.study.printed_in or (self.study.name,))
+        return next((value for value in found if value is not None), None)
 
 
 Reader = Callable[[Path], Run | None]

@@ -10,7 +10,7 @@ from html import escape
 from importlib import resources
 from pathlib import Path
 
-from fedspecial.study.claims import FAILS, HOLDS, NO_VALUE, RULE, UNKNOWN, VERDICTS, Claim, Judgement, Verdict
+from fedspecial.study.claims import FAILS, HOLDS, RULE, UNKNOWN, Claim, Judgement, Verdict, tally
 from fedspecial.study.grid import Evidence
 from fedspecial.study.tables import LEVELS, Table, levels, number
 
@@ -57,9 +57,8 @@ def html_page(sections: Sequence[Section], out: Path) -> str:
 
 
 def _header(sections: Sequence[Section]) -> str:
-    verdicts = Counter(judgement.verdict for section in sections for _, _, judgement in section.judged)
     runs = {run.folder for s in sections for found in s.evidence.runs.values() for run in found.values()}
-    counts = "".join(f"<li><b>{verdicts[verdict]}</b>{escape(verdict)}</li>" for verdict in VERDICTS)
+    counts = "".join(f"<li><b>{count}</b>{escape(kind)}</li>" for kind, count in claims_of(sections).items())
     return (
         "<header><div>\n<h1>The paper beside our runs</h1>\n"
         "<p>SPECIAL, server-proximal aggregation for federated domain-incremental learning: every study that has been "
@@ -67,6 +66,11 @@ def _header(sections: Sequence[Section]) -> str:
         f"<p>{escape(versions_line(sections))}</p>\n"
         f'<ul class="counts">{counts}<li><b>{len(runs)}</b>runs read</li></ul>\n</div></header>'
     )
+
+
+def claims_of(sections: Sequence[Section]) -> dict[str, int]:
+    """How many of the claims of these studies hold, and so on."""
+    return tally(judgement for section in sections for _, _, judgement in section.judged)
 
 
 def versions_line(sections: Sequence[Section]) -> str:
@@ -85,7 +89,7 @@ def _overview(sections: Sequence[Section]) -> str:
     for section in sections:
         link = f'<a href="#{section.anchor}">{escape(section.evidence.study.name)}</a>'
         for text, claim, judgement in section.judged:
-            rows[judgement.ours != NO_VALUE].append(_claim_row(text, claim, judgement, link))
+            rows[judgement.looked_at].append(_claim_row(text, claim, judgement, link))
     if not any(rows.values()):
         return ""
     count = len(rows[False])
@@ -128,7 +132,7 @@ def _section(section: Section, out: Path) -> str:
         *(_figure(picture) for picture in section.pictures),
         f'<p class="note">{escape(study.note)}</p>' if study.note else "",
     ]
-    rows = [_claim_row(text, claim, found) for text, claim, found in section.judged if found.ours != NO_VALUE]
+    rows = [_claim_row(text, claim, found) for text, claim, found in section.judged if found.looked_at]
     if rows:
         parts += ["<h3>Claims</h3>", _claims_table(rows)]
     for text, tried in looked_into(section):

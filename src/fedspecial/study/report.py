@@ -9,7 +9,7 @@ from pathlib import Path
 from fedspecial.engine.blobs import write_whole
 from fedspecial.study.asked import read_asked
 from fedspecial.study.claims import judged
-from fedspecial.study.entries import find
+from fedspecial.study.entries import NAMES, find
 from fedspecial.study.figures import figures_of
 from fedspecial.study.grid import Evidence, gather
 from fedspecial.study.page import Picture, Section, html_page
@@ -25,10 +25,10 @@ WRITERS = {"md": markdown, "tex": latex, "csv": csv_text}
 
 
 def evidence_in(folder: Path) -> list[Evidence]:
-    """Every study that was asked of the folder, as far as it has been run; each run is read once."""
+    """Every study that was asked of the folder, in the paper's order, as far as it has been run; a run is read once."""
     read, why = cache(Run.read), cache(why_absent)
     found = []
-    for ask in read_asked(folder):
+    for ask in sorted(read_asked(folder), key=lambda ask: NAMES.index(find(ask.study).name)):
 
         def reason(benchmark: str, scale: str = ask.scale) -> str:
             return why(scale, benchmark) or f"{SCALES[scale][benchmark].label}: not run yet"

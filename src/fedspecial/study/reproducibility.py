@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 
-from fedspecial.study.claims import FAILS, HOLDS, RULE, UNKNOWN, VERDICTS
-from fedspecial.study.page import Section, looked_into, missing_lines, versions_line
+from fedspecial.study.claims import FAILS, HOLDS, RULE, UNKNOWN
+from fedspecial.study.page import Judged, Section, claims_of, looked_into, missing_lines, versions_line
 from fedspecial.study.tables import markdown
 
 MARKS = {HOLDS: "✓ holds", FAILS: "✗ does not hold", UNKNOWN: "? can't tell at this scale"}
@@ -14,8 +13,7 @@ MARKS = {HOLDS: "✓ holds", FAILS: "✗ does not hold", UNKNOWN: "? can't tell 
 
 def reproducibility(sections: Sequence[Section]) -> str:
     """The whole page in Markdown."""
-    verdicts = Counter(judgement.verdict for section in sections for _, _, judgement in section.judged)
-    counted = ", ".join(f"{verdicts[verdict]} {verdict}" for verdict in VERDICTS)
+    counted = ", ".join(f"{count} {kind}" for kind, count in claims_of(sections).items())
     lines = [
         "# Reproducibility",
         "",
@@ -50,13 +48,21 @@ def _section(section: Section) -> list[str]:
         lines += [f"**{table.title}**", "", markdown(table)]
     if study.note:
         lines += [study.note, ""]
-    if section.judged:
-        lines += ["| claim | published | ours | verdict |", "|---|---|---|---|"]
-        for text, claim, judgement in section.judged:
-            asked = " *(our question)*" if claim.ours else ""
-            cells = (text + asked, judgement.published, judgement.ours, MARKS[judgement.verdict])
-            lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
-        lines.append("")
+    seen = [entry for entry in section.judged if entry[2].looked_at]
+    if seen:
+        lines += [*_claims(seen), ""]
+    if unseen := [entry for entry in section.judged if not entry[2].looked_at]:
+        summary = f"<summary>{len(unseen)} more claims, of which there are no runs</summary>"
+        lines += ["<details>", summary, "", *_claims(unseen), "", "</details>", ""]
     for text, tried in looked_into(section):
         lines += [f"*{text}* does not hold. Looked into: {tried}.", ""]
+    return lines
+
+
+def _claims(judged: Judged) -> list[str]:
+    lines = ["| claim | published | ours | verdict |", "|---|---|---|---|"]
+    for text, claim, judgement in judged:
+        asked = " *(our question)*" if claim.ours else ""
+        cells = (text + asked, judgement.published, judgement.ours, MARKS[judgement.verdict])
+        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     return lines

@@ -47,6 +47,15 @@ SCALES: Mapping[str, Mapping[str, Setting]] = {
             seconds=20,
             tuned={"special": {"lam": 0.05}, "special-c": {"lam": 0.1}},
         ),
+        "digit10-lying": Setting(
+            "Digit-10 with its third domain lying",
+            {
+                **{"benchmark": "digit10-cpu", "domains": ["usps", "svhn", "femnist-lying", "mnist"]},
+                **{"cap": 1500, "rounds": 10, "eval_every": 1, "eval_cap": 500},
+            },
+            seconds=20,
+            printed_as="digit10",
+        ),
         "vlcs": Setting("VLCS", {"benchmark": "vlcs", "image_size": 32, "rounds": 15, "local_epochs": 1, **_SMALL}, 25),
         "pacs": Setting(
             "PACS",

@@ -64,7 +64,7 @@ class Study:
     figure:     a key of `figures.FIGURES`
     seeds:      where the study needs no more than these
     rates:      sweeps of `fedspecial.theory` that belong to it
-    printed_in: the study whose printed numbers stand beside these, where it is another one
+    printed_in: the studies whose printed numbers stand beside these, where they are others
     """
 
     name: str
@@ -81,7 +81,7 @@ class Study:
     note: str = ""
     seeds: tuple[int, ...] | None = None
     rates: tuple[str, ...] = ()
-    printed_in: str | None = None
+    printed_in: tuple[str, ...] = ()
 
     @property
     def scales(self) -> tuple[str, ...]:

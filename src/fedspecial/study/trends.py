@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import fmean
@@ -14,9 +14,13 @@ from fedspecial.study.readings import metric
 def _swept(place: Place, row: str, key: str) -> tuple[dict[float, dict[int, float]], str, str]:
     """Values along the sweep, and how they read in ours and in print."""
     ours = {x: values for x in place.xs if (values := place.values(row, key, x))}
-    line = ", ".join(f"{x:g}: {fmean(values.values()):.1f}" for x, values in ours.items()) or NO_VALUE
-    theirs = {x: value for x in place.xs if (value := place.printed(row, key, x)) is not None}
-    return ours, line, ", ".join(f"{x:g}: {value.mean:.1f}" for x, value in theirs.items()) or "in a picture only"
+    theirs = {x: value.mean for x in place.xs if (value := place.printed(row, key, x)) is not None}
+    means = {x: fmean(values.values()) for x, values in ours.items()}
+    return ours, _along(means, ".1f") or NO_VALUE, _along(theirs, ".1f") or "in a picture only"
+
+
+def _along(values: Mapping[float, float], form: str) -> str:
+    return ", ".join(f"{x:g}: {value:{form}}" for x, value in values.items()).replace("-", "−")
 
 
 @dataclass(frozen=True)
@@ -101,7 +105,7 @@ class Ahead:
         gaps = {x: gap for x, gap in gaps.items() if gap}
         signs = [clear(gap) for gap in gaps.values()]
         verdict = HOLDS if 1 in signs else FAILS if len(signs) == len(place.xs) and max(signs) == -1 else UNKNOWN
-        line = ", ".join(f"{x:g}: {fmean(gap):+.1f}" for x, gap in gaps.items()).replace("-", "−")
+        line = _along({x: fmean(gap) for x, gap in gaps.items()}, "+.1f")
         return Judgement(verdict, f"ahead by {line}" if line else NO_VALUE, NO_VALUE)
 
 

@@ -1,4 +1,8 @@
-"""Digit-10: four published sets of digits as one 3×32×32 input; FEMNIST's digits as a domain of its own."""
+"""Digit-10: four published sets of digits as one 3×32×32 input; FEMNIST's digits as a domain of its own.
+
+EMNIST's files hold the digits mirrored at the diagonal, lying on their side, and common readers hand them out so. Here
+`emnist` stands upright, `emnist-lying` is as the files have it, and `femnist-lying` is FEMNIST mirrored likewise.
+"""
 
 from __future__ import annotations
 
@@ -37,12 +41,18 @@ def _idx(folders: tuple[str, ...], train: str, test: str) -> Source:
     return Source(folders, names[0], names[1])
 
 
+_EMNIST = _idx(("EMNIST/raw", "EMNIST", "EMNIST/gzip"), "emnist-digits-train", "emnist-digits-test")
+_FEMNIST = _idx(("FEMNIST-digits",), "femnist-digits-train", "femnist-digits-test")
+MIRRORED = ("emnist", "femnist-lying")
+
 SOURCES = {
     "usps": Source(("USPS", "usps"), ("usps.bz2",), ("usps.t.bz2",)),
     "svhn": Source(("SVHN", "svhn"), ("train_32x32.mat",), ("test_32x32.mat",)),
-    "emnist": _idx(("EMNIST/raw", "EMNIST", "EMNIST/gzip"), "emnist-digits-train", "emnist-digits-test"),
+    "emnist": _EMNIST,
     "mnist": _idx(("MNIST/raw", "MNIST"), "train", "t10k"),
-    "femnist": _idx(("FEMNIST-digits",), "femnist-digits-train", "femnist-digits-test"),
+    "femnist": _FEMNIST,
+    "emnist-lying": _EMNIST,
+    "femnist-lying": _FEMNIST,
 }
 
 
@@ -124,8 +134,8 @@ def _read(domain: str, files: list[Path], bad: Bad) -> Chunk:
         small, y = libsvm.read(files[0], bad)
         return _doubled(small)[:, None], y
     images, y = idx.read(files[0], files[1], bad)
-    if domain == "emnist":
-        images = images.transpose(0, 2, 1)  # EMNIST's files hold the digits lying on their side
+    if domain in MIRRORED:
+        images = images.transpose(0, 2, 1)
     margin = (SIDE - np.array(images.shape[1:])) // 2
     if (margin < 0).any():
         raise InputError(f"{files[0].name}: images of {images.shape[1]}×{images.shape[2]}, expected 28×28")

@@ -46,6 +46,8 @@ class Entry:
 
 _DOMAINBED = "DomainBed's download script, https://github.com/facebookresearch/DomainBed"
 _LIBSVM = "https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/multiclass.html#usps"
+_EMNIST = "https://www.nist.gov/itl/products-and-services/emnist-dataset (gzip.zip, the digits)"
+_FEMNIST = "https://github.com/TalwalkarLab/leaf, digits written to idx files"
 
 ENTRIES = (
     Entry(
@@ -66,7 +68,7 @@ ENTRIES = (
         title="Digit-10: handwritten, printed and photographed digits",
         kind="image",
         domains=("usps", "svhn", "emnist", "mnist"),
-        others=("femnist",),
+        others=("femnist", "emnist-lying", "femnist-lying"),
         classes=digit10.CLASSES,
         num_classes=10,
         loader="digit10",
@@ -74,14 +76,17 @@ ENTRIES = (
         places={
             "usps": _LIBSVM,
             "svhn": "http://ufldl.stanford.edu/housenumbers/",
-            "emnist": "https://www.nist.gov/itl/products-and-services/emnist-dataset (gzip.zip, the digits)",
+            "emnist": _EMNIST,
             "mnist": "https://ossci-datasets.s3.amazonaws.com/mnist/",
-            "femnist": "https://github.com/TalwalkarLab/leaf, digits written to idx files",
+            "femnist": _FEMNIST,
+            "emnist-lying": f"{_EMNIST}, as they lie in the files",
+            "femnist-lying": f"{_FEMNIST}, mirrored at the diagonal",
         },
         sizes={
             "usps": (7291, 2007),
             "svhn": (73257, 26032),
             "emnist": (240000, 40000),
+            "emnist-lying": (240000, 40000),
             "mnist": (60000, 10000),
         },
         md5={
