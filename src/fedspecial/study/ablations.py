@@ -43,6 +43,7 @@ ABLATIONS = (
         ),
         note="λ = 0 is FedAvg. γ_G = 1 is not in the paper: with γ_G = 1/i the server's step shrinks from task to "
         "task, which brakes forgetting by itself.",
+        pictured=True,
     ),
     Study(
         "location",
@@ -77,6 +78,7 @@ ABLATIONS = (
         ),
         note="Early: the first quarter of task 2's rounds. Late gain: last round against the middle one. Both: the "
         "mean of the two accuracies, each measured on equally many test samples.",
+        pictured=True,
     ),
     Study(
         "rounds",
@@ -95,6 +97,7 @@ ABLATIONS = (
             Claim("SPECIAL's ACC is above FedAvg's at some T on {benchmark}", AHEAD, ours=True),
         ),
         note=FEDAVG_TOO,
+        pictured=True,
     ),
     Study(
         "epochs",
@@ -113,6 +116,7 @@ ABLATIONS = (
             Claim("SPECIAL's ACC is above FedAvg's at some E on {benchmark}", AHEAD, ours=True),
         ),
         note=FEDAVG_TOO,
+        pictured=True,
     ),
     Study(
         "alpha",
@@ -138,6 +142,7 @@ ABLATIONS = (
             Claim("SPECIAL's ACC is above FedAvg's at some α on {benchmark}", AHEAD, ours=True),
         ),
         note=FEDAVG_TOO,
+        pictured=True,
     ),
     Study(
         "size",
@@ -155,6 +160,20 @@ ABLATIONS = (
             Claim("FedAvg forgets more with more images on {benchmark}", Rises("bwt", "fedavg", sign=-1), ours=True),
         ),
         note="λ stays that of main.",
+    ),
+    Study(
+        "cache",
+        "SR-FDIL's cache",
+        "not in the paper, which does not say how many samples SR-FDIL keeps",
+        "samples that a client keeps",
+        {"cpu": ("digit10", "pacs")},
+        (Row("srfdil"),),
+        ("acc", "bwt", "memory"),
+        Sweep("cache", "samples", {"cpu": (0, 10, 20, 50, 100)}),
+        layout="sweep",
+        figure="lines",
+        claims=(Claim("SR-FDIL's ACC rises with its cache on {benchmark}", Rises("acc", "srfdil"), ours=True),),
+        note="None kept is FedAvg. SPECIAL keeps none.",
     ),
     Study(
         "lambda-c",

@@ -66,6 +66,11 @@ class Place:
         return self.evidence.printed(self.benchmark, row, x, key)
 
     @property
+    def unprinted(self) -> str:
+        """What stands for a printed value that there is not."""
+        return "in a picture only" if self.evidence.study.pictured else NO_VALUE
+
+    @property
     def rows(self) -> list[str]:
         return [row.key for row in self.evidence.study.rows]
 
@@ -171,13 +176,16 @@ class Better:
                 self,
                 place.printed(self.row, self.key, self.x),
                 place.printed(self.than, self.key, self.x),
+                place.unprinted,
             ),
         )
 
 
-def _against(place: Place, rule: Better | NoMore, one: Spread | None, other: Spread | None) -> str:
+def _against(
+    place: Place, rule: Better | NoMore, one: Spread | None, other: Spread | None, missing: str = NO_VALUE
+) -> str:
     if one is None or other is None:
-        return NO_VALUE
+        return missing
     digits = metric(rule.key).digits
     return f"{shown(one, digits)} against {shown(other, digits)} ({place.label(rule.than)})"
 
@@ -214,7 +222,7 @@ class Positive:
     def judge(self, place: Place) -> Judgement:
         values = list(place.values(self.row, self.key).values())
         verdict = {1: HOLDS, -1: FAILS, 0: UNKNOWN}[clear(values)]
-        return Judgement(verdict, shown(Spread.of(values)), "in a picture only")
+        return Judgement(verdict, shown(Spread.of(values)), place.unprinted)
 
 
 def judged(evidence: Evidence) -> list[tuple[str, Claim, Judgement]]:

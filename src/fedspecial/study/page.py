@@ -136,13 +136,17 @@ def _section(section: Section, out: Path) -> str:
     if rows:
         parts += ["<h3>Claims</h3>", _claims_table(rows)]
     for text, tried in looked_into(section):
-        parts.append(f'<p class="note"><em>{escape(text)}</em> does not hold. Looked into: {escape(tried)}.</p>')
+        parts.append(f'<p class="note">Do not hold: <em>{escape(text)}</em>. Looked into: {escape(tried)}.</p>')
     return "\n".join([*filter(None, parts), _runs(evidence, out), "</section>"])
 
 
 def looked_into(section: Section) -> list[tuple[str, str]]:
-    """The claims that do not hold, and where they were looked into."""
-    return [(text, claim.tried) for text, claim, found in section.judged if claim.tried and found.verdict == FAILS]
+    """The claims that do not hold, and where they were looked into; those looked into alike together."""
+    found: dict[str, list[str]] = {}
+    for text, claim, judgement in section.judged:
+        if claim.tried and judgement.verdict == FAILS:
+            found.setdefault(claim.tried, []).append(text)
+    return [("; ".join(texts), tried) for tried, texts in found.items()]
 
 
 def missing_lines(evidence: Evidence) -> list[str]:

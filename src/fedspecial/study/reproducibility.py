@@ -55,7 +55,7 @@ def _section(section: Section) -> list[str]:
         summary = f"<summary>{len(unseen)} more claims, of which there are no runs</summary>"
         lines += ["<details>", summary, "", *_claims(unseen), "", "</details>", ""]
     for text, tried in looked_into(section):
-        lines += [f"*{text}* does not hold. Looked into: {tried}.", ""]
+        lines += [f"Do not hold: *{text}*. Looked into: {tried}.", ""]
     return lines
 
 

@@ -64,6 +64,7 @@ class Study:
     figure:     a key of `figures.FIGURES`
     seeds:      where the study needs no more than these
     rates:      sweeps of `fedspecial.theory` that belong to it
+    pictured:   whether the paper shows this as a picture only, so that its numbers are not known
     printed_in: the studies whose printed numbers stand beside these, where they are others
     """
 
@@ -82,6 +83,7 @@ class Study:
     seeds: tuple[int, ...] | None = None
     rates: tuple[str, ...] = ()
     printed_in: tuple[str, ...] = ()
+    pictured: bool = False
 
     @property
     def scales(self) -> tuple[str, ...]:

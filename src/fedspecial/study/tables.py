@@ -121,7 +121,7 @@ def _rates_table(evidence: Evidence) -> Table:
         for curve in study["curves"]
         if curve["slope"] is not None
     ]
-    columns = (Column("slope, measured", 0, 3), Column("slope, supported", 0, 3, printed=True))
+    columns = (Column("slope, measured", 0, 3), Column("slope that the theory supports", 0, 3))
     return Table(
         f"{evidence.study.name}-{evidence.ask.scale}-rates",
         "Slopes on a log-log scale",
@@ -151,7 +151,7 @@ def number(value: Spread | None, digits: int) -> tuple[str, str]:
     if value is None:
         return "–", ""
     mean = f"{value.mean:.{digits}f}".replace("-", "−")
-    return mean, "" if value.std is None else f"±\u202f{value.std:.{digits}f}"
+    return mean, f"±\u202f{value.std:.{digits}f}" if value.std else ""
 
 
 def titles(table: Table) -> list[str]:

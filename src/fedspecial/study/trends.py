@@ -16,7 +16,7 @@ def _swept(place: Place, row: str, key: str) -> tuple[dict[float, dict[int, floa
     ours = {x: values for x in place.xs if (values := place.values(row, key, x))}
     theirs = {x: value.mean for x in place.xs if (value := place.printed(row, key, x)) is not None}
     means = {x: fmean(values.values()) for x, values in ours.items()}
-    return ours, _along(means, ".1f") or NO_VALUE, _along(theirs, ".1f") or "in a picture only"
+    return ours, _along(means, ".1f") or NO_VALUE, _along(theirs, ".1f") or place.unprinted
 
 
 def _along(values: Mapping[float, float], form: str) -> str:
