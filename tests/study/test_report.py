@@ -27,6 +27,9 @@ def written(studies: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+USUAL = ("rounds: 10", "lam: 0.05", "alpha: 0.5", "server_lr: 1/i", "cap: 1500")
+
+
 def test_the_main_table_can_be_derived_again_from_events_alone(studies: Path) -> None:
     table = next(table for table in tables_of(evidence_in(studies)[0]) if table.stem == "main-cpu-digit10")
     found: dict[str, list[list[list[float]]]] = {}
@@ -34,7 +37,7 @@ def test_the_main_table_can_be_derived_again_from_events_alone(studies: Path) ->
         events = [json.loads(line) for line in (folder / "events.jsonl").read_text().splitlines()]
         words = (folder / "config.yaml").read_text()
         if "method: special\n" in words:
-            usual = all(word in words for word in ("rounds: 10\n", "lam: 0.1\n", "alpha: 0.5\n"))
+            usual = all(f"{word}\n" in words for word in USUAL)
             if usual and ("local_epochs: 2\n" in words or "local_epochs: 2.0\n" in words):
                 found.setdefault("SPECIAL", []).append([e["accuracy"] for e in events if e["event"] == "task_finished"])
     line = next(line for line in table.lines if line.label == "SPECIAL")

@@ -62,7 +62,7 @@ def test_the_list_tells_every_study_and_its_cost() -> None:
     outcome = fresh("study", "list", "--scale", "tiny")
     assert outcome.code == 0, outcome.stderr
     assert re.search(r"^lambda +λ: stability against plasticity: ACC–BWT scatter over λ$", outcome.stdout, re.M)
-    assert re.search(r"varies T; 9 runs, about \d+ s", outcome.stdout)
+    assert re.search(r"varies T; 18 runs, about \d+ s", outcome.stdout)
 
 
 @pytest.mark.parametrize(
@@ -119,3 +119,11 @@ def test_of_equally_good_values_the_smallest_is_chosen() -> None:
 def test_a_search_has_a_folder_for_every_run(tmp_path: Path) -> None:
     search = Search({"benchmark": "digits-shift", "method": "special"}, (25, 26), 0.2, tmp_path)
     assert len({job.folder for job in search.runs((0.0, 0.2, 0.4))}) == 6
+
+
+def test_what_is_missing_on_disk_is_listed_once(tmp_path: Path) -> None:
+    outcome = fresh("study", "list", "--scale", "cpu", "--data", str(tmp_path))
+    told = [line for line in outcome.stdout.splitlines() if line.startswith("left out: ")]
+    assert len(told) == len(set(told))
+    assert any("VLCS: its files are not on disk" in line for line in told)
+    assert "; left out" not in outcome.stdout

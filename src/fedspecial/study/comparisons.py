@@ -8,8 +8,8 @@ from fedspecial.study.spec import Study, Sweep
 
 ELSEWHERE = (
     "how EMNIST's digits lie (`lying`), how many samples SR-FDIL keeps (`cache`), more images a domain (`size`), more "
-    "rounds and epochs (`rounds`, `epochs`), clients more and less alike (`alpha`), other λ and γ_G = 1 (`lambda`), the "
-    "paper's network (`full-model`)"
+    "rounds and epochs (`rounds`, `epochs`), clients more and less alike (`alpha`), other λ and γ_G = 1 (`lambda`), "
+    "the paper's network (`full-model`)"
 )
 STRONGER = "a stronger anchor on the clients (`lambda-c`, and the third row of `location`)"
 
