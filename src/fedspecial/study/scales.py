@@ -55,6 +55,7 @@ SCALES: Mapping[str, Mapping[str, Setting]] = {
             },
             seconds=20,
             printed_as="digit10",
+            tuned={"special": {"lam": 0.05}, "special-c": {"lam": 0.05}},
         ),
         "vlcs": Setting("VLCS", {"benchmark": "vlcs", "image_size": 32, "rounds": 15, "local_epochs": 1, **_SMALL}, 25),
         "pacs": Setting(
