@@ -135,6 +135,7 @@ def _scatter(evidence: Evidence) -> Iterator[Drawing]:
     several = len(evidence.study.rows) > 1
     for mark, (benchmark, row) in zip("osD^vPX*", product(_begun(evidence), evidence.study.rows), strict=False):
         points = []
+        side = -1 if several and row == evidence.study.rows[0] else 1  # neighbouring curves are labelled outwards
         for x in xs:
             acc, bwt = (evidence.spread(benchmark, row.key, x, key) for key in ("acc", "bwt"))
             if acc is not None and bwt is not None:
@@ -145,7 +146,10 @@ def _scatter(evidence: Evidence) -> Iterator[Drawing]:
         axes.plot(accs, bwts, color=GRID, zorder=1)
         for x, acc, bwt in points:
             axes.errorbar(acc.mean, bwt.mean, bwt.std, acc.std, fmt="none", color="#a9b0b8", elinewidth=0.8, zorder=2)
-            axes.annotate(f"{x:g}", (acc.mean, bwt.mean), (6, 5), textcoords="offset points", fontsize=8)
+            axes.annotate(
+                f"{x:g}", (acc.mean, bwt.mean), (7 * side, -3), textcoords="offset points", fontsize=8,
+                horizontalalignment="left" if side > 0 else "right",
+            )  # fmt: skip
         shown = axes.scatter(
             accs, bwts, c=[x for x, _, _ in points], cmap="viridis", vmin=0, vmax=max(xs), marker=mark, s=52, zorder=3,
             edgecolors="white", label=evidence.label(benchmark) + (f": {row.label}" if several else ""),
@@ -177,7 +181,7 @@ def _curves(evidence: Evidence) -> Iterator[Drawing]:
             axes.set_title(title)
             axes.set_xlabel("round of task 2")
         panels[0].set_ylabel("accuracy in per cent")
-        panels[2].legend(loc="lower right")
+        figure.legend(*panels[2].get_legend_handles_labels(), loc="outside lower center", ncols=4)
         caption = f"{evidence.label(benchmark)}: mean over seeds, band of one standard deviation"
         yield Drawing(_stem(evidence, benchmark), caption, figure)
 
