@@ -32,3 +32,14 @@ def fail(message: str) -> NoReturn:
     err.print("Error:", style="bold red", end=" ")
     err.print(" ".join(message.split()), markup=False)
     sys.exit(2)
+
+
+def seeds_of(text: str) -> tuple[int, ...]:
+    """The numbers that an option names, separated by commas."""
+    try:
+        numbers = tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise InputError(f"seeds={text}: expected whole numbers separated by commas") from None
+    if len(set(numbers)) < len(numbers):
+        raise InputError(f"seeds={text}: each can be given only once")
+    return numbers

@@ -12,7 +12,7 @@ import typer
 from fedspecial import config as words_of
 from fedspecial import rundir
 from fedspecial.cli import data, flower, study, theory
-from fedspecial.cli.console import err, fail, one_line_errors, out
+from fedspecial.cli.console import err, fail, one_line_errors, out, seeds_of
 from fedspecial.config import Config, Words, parse_pairs, read_words
 from fedspecial.errors import InputError
 
@@ -89,7 +89,7 @@ def compare(
         benchmark = str(given.pop("benchmark", Config().benchmark))
         names = _all_for(benchmark) if methods == "all" else [name.strip() for name in methods.split(",")]
         folder = out_folder or rundir.next_number(f"compare-{benchmark}")
-        planned = comparison.plan(benchmark, names, _numbers(seeds), given, folder)
+        planned = comparison.plan(benchmark, names, seeds_of(seeds), given, folder)
         results = _run_planned(planned, jobs)
         _print_comparison(benchmark, folder, results, matrices)
 
@@ -235,13 +235,6 @@ def _print_comparison(benchmark: str, folder: Path, results: dict[str, list[Resu
     title = f"{benchmark}, seeds {seeds}: per cent, mean ± standard deviation"
     out.print(comparison_table(title, [Summary.of(runs) for runs in results.values()]))
     out.print(f"everything is in {folder}; see comparison.png, comparison.md", markup=False)
-
-
-def _numbers(text: str) -> list[int]:
-    try:
-        return [int(part) for part in text.split(",")]
-    except ValueError:
-        raise InputError(f"seeds={text}: expected whole numbers separated by commas") from None
 
 
 def main() -> None:

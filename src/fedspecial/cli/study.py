@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedspecial.cli.console import err, one_line_errors, out
+from fedspecial.cli.console import err, one_line_errors, out, seeds_of
 from fedspecial.errors import InputError
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def study(
             _list(scale, data)
             return
         _check_jobs(jobs)
-        numbers = _numbers(seeds)
+        numbers = seeds_of(seeds)
         asks = [Ask(name, scale, numbers, _names(benchmarks), _names(methods)) for name in names]
         planned = plan(asks, folder, data)
         remember(folder, asks)
@@ -104,7 +104,7 @@ def tune(
     with one_line_errors():
         _check_jobs(jobs)
         given = _given(words, method, data)
-        search = Search(given, _numbers(seeds), holdout, folder or Path("tune") / str(given["benchmark"]))
+        search = Search(given, seeds_of(seeds), holdout, folder or Path("tune") / str(given["benchmark"]))
         curve: dict[float, Spread] = {}
         for stage in ("coarse", "fine"):
             values = COARSE if stage == "coarse" else fine(curve)
@@ -252,16 +252,6 @@ def _duration(seconds: float) -> str:
     if seconds < 90:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
-
-
-def _numbers(text: str) -> tuple[int, ...]:
-    try:
-        numbers = tuple(int(part) for part in text.split(","))
-    except ValueError:
-        raise InputError(f"seeds={text}: expected whole numbers separated by commas") from None
-    if len(set(numbers)) < len(numbers):
-        raise InputError(f"seeds={text}: each can be given only once")
-    return numbers
 
 
 def _names(text: str | None) -> tuple[str, ...] | None:
