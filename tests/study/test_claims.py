@@ -107,6 +107,8 @@ def test_a_peak_is_inside_and_above_both_ends(place) -> None:
 def test_a_band_needs_both_neighbours_of_the_best(place) -> None:
     assert Band("acc", 0.6).judge(place("rounds", along("rounds", 1, 8.5, 9, 8.8, 5))).verdict == HOLDS
     assert Band("acc", 0.6).judge(place("rounds", along("rounds", 1, 8.5, 9, 2, 5))).verdict == UNKNOWN
+    at_the_end = Band("acc", 0.6).judge(place("rounds", along("rounds", 9, 8.9, 5, 4, 3)))
+    assert at_the_end.verdict == UNKNOWN, "no band around a best that may lie outside"
     judgement = Band("acc", 0.6).judge(place("rounds", along("rounds", 1, 2, 9, 2, 5)))
     assert judgement.verdict == FAILS
     assert judgement.ours == "best 10; within 0.6 points: 10"

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from fedspecial.study.claims import Best, Better, Claim, Positive
-from fedspecial.study.rows import BESIDE_FEDAVG, COARSE, DIGITS, FULL_STEP, LAM, NINE, SPECIAL, TEXT, TINY_LAM
+from fedspecial.study.rows import AHEAD, BESIDE_FEDAVG, BOTH_STEPS, COARSE, DIGITS, LAM, NINE, SPECIAL, TEXT, TINY_LAM
 from fedspecial.study.spec import Row, Study, Sweep
 from fedspecial.study.theorems import Certified, Slope
-from fedspecial.study.trends import Ahead, Band, Peaks, Rises
+from fedspecial.study.trends import Band, Peaks, Rises
 
 STRONG_ROW = Row("special-c", (("lam", 1.0),), ", λ = 1")
 STRONG = STRONG_ROW.key
-AHEAD = Ahead("acc", "special", "fedavg")
 FEDAVG_TOO = "FedAvg stands beside SPECIAL to see where the anchor pays; the paper varies this for SPECIAL alone."
 
 ABLATIONS = (
@@ -20,7 +19,7 @@ ABLATIONS = (
         "ACC–BWT scatter over λ",
         "λ from 0 to 1 by 0.2, then finer; also with γ_G = 1",
         {"paper": ("digit10", "vlcs", "pacs", "dn4il"), "cpu": ("digit10",), "tiny": ("digits-shift",)},
-        (Row("special"), Row("special", FULL_STEP, ", γ_G = 1")),
+        BOTH_STEPS,
         ("acc", "bwt"),
         LAM,
         layout="sweep",
@@ -30,7 +29,7 @@ ABLATIONS = (
             Claim(
                 "ACC is best at a λ in the middle on {benchmark}",
                 Peaks("acc"),
-                tried="γ_G = 1, with which the server itself brakes less (the question below)",
+                tried="γ_G = 1, with which the server itself brakes less (below), and more to forget (`lying-lambda`)",
             ),
             Claim(
                 "With γ_G = 1, ACC is best at a λ in the middle on {benchmark}",
@@ -163,42 +162,6 @@ ABLATIONS = (
         ),
         note=FEDAVG_TOO,
         pictured=True,
-    ),
-    Study(
-        "size",
-        "Images a domain",
-        "not in the paper: whether the verdicts of main hang on its size",
-        "how many images a domain has at most",
-        {"cpu": ("digit10", "digit10-lying"), "tiny": ("digits-shift",)},
-        (*BESIDE_FEDAVG, Row("special", (("lam", 0.2),), ", λ = 0.2")),
-        ("acc", "bwt"),
-        Sweep("cap", "images", {"cpu": (500, 1500, 6000), "tiny": (300, 600)}),
-        layout="sweep",
-        figure="lines",
-        claims=(
-            Claim("SPECIAL's ACC is above FedAvg's at some size of {benchmark}", AHEAD, ours=True),
-            Claim(
-                "With λ = 0.2, SPECIAL's ACC is above FedAvg's at some size of {benchmark}",
-                Ahead("acc", "special lam=0.2", "fedavg"),
-                ours=True,
-            ),
-            Claim("FedAvg forgets more with more images on {benchmark}", Rises("bwt", "fedavg", sign=-1), ours=True),
-        ),
-        note="SPECIAL's λ is that of main, or 0.2, near the paper's 0.25.",
-    ),
-    Study(
-        "cache",
-        "SR-FDIL's cache",
-        "not in the paper, which does not say how many samples SR-FDIL keeps",
-        "samples that a client keeps",
-        {"cpu": ("digit10", "pacs")},
-        (Row("srfdil"),),
-        ("acc", "bwt", "memory"),
-        Sweep("cache", "samples", {"cpu": (0, 10, 20, 50, 100)}),
-        layout="sweep",
-        figure="lines",
-        claims=(Claim("SR-FDIL's ACC rises with its cache on {benchmark}", Rises("acc", "srfdil"), ours=True),),
-        note="None kept is FedAvg. SPECIAL keeps none.",
     ),
     Study(
         "lambda-c",

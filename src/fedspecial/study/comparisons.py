@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fedspecial.study.claims import Best, Better, Claim, NoMore
-from fedspecial.study.rows import ELEVEN, NINE, VISION
+from fedspecial.study.rows import ELEVEN, NINE, NO_SAMPLES, VISION
 from fedspecial.study.spec import Study, Sweep
 
 ELSEWHERE = (
@@ -11,7 +11,6 @@ ELSEWHERE = (
     "rounds and epochs (`rounds`, `epochs`), clients more and less alike (`alpha`), other λ and γ_G = 1 (`lambda`), "
     "the paper's network (`full-model`)"
 )
-NO_SAMPLES = Best("acc", among=tuple(row.key for row in NINE if row.method != "srfdil"))
 STRONGER = "a stronger anchor on the clients (`lambda-c`, and the third row of `location`)"
 
 COMPARISONS = (
@@ -53,32 +52,6 @@ COMPARISONS = (
             ),
         ),
         note="The paper states γ_G = 1/i for all runs; whether its FedAvg and FedProx used it is not said.",
-    ),
-    Study(
-        "lying",
-        "Digit-10 with its third domain lying on its side",
-        "main and per-task table, Digit-10",
-        "nine methods, the third domain mirrored at the diagonal",
-        {"cpu": ("digit10-lying",)},
-        ELEVEN,
-        ("acc", "bwt", "task:*"),
-        figure="dots",
-        claims=(
-            Claim("SPECIAL has the highest ACC on {benchmark}", Best("acc"), ours=True),
-            Claim("Of those that keep no samples, SPECIAL has the highest ACC on {benchmark}", NO_SAMPLES, ours=True),
-            Claim("SPECIAL's ACC is above FedAvg's on {benchmark}", Better("acc", "special", "fedavg"), ours=True),
-            Claim(
-                "SPECIAL's ACC is also above that of FedAvg with γ_G = 1 on {benchmark}",
-                Better("acc", "special", "fedavg server_lr=1"),
-                ours=True,
-            ),
-            Claim(
-                "SPECIAL forgets less than FedAvg (BWT) on {benchmark}", Better("bwt", "special", "fedavg"), ours=True
-            ),
-        ),
-        note="EMNIST's files hold the digits mirrored, and common readers hand them out so. In print EMNIST ends far "
-        "below MNIST for every method, as it does if it lies on its side and not if it stands upright (`per-task`).",
-        printed_in=("main", "per-task"),
     ),
     Study(
         "participation",

@@ -5,9 +5,10 @@ from __future__ import annotations
 from fedspecial.errors import InputError, did_you_mean
 from fedspecial.study.ablations import ABLATIONS
 from fedspecial.study.comparisons import COMPARISONS
+from fedspecial.study.inquiries import INQUIRIES
 from fedspecial.study.spec import Study
 
-STUDIES = (*COMPARISONS, *ABLATIONS)
+STUDIES = (*COMPARISONS, *ABLATIONS, *INQUIRIES)
 NAMES = tuple(study.name for study in STUDIES)
 
 

@@ -1,8 +1,10 @@
-"""Rows, benchmarks and values that several studies share."""
+"""Rows, benchmarks, values and rules that several studies share."""
 
 from __future__ import annotations
 
+from fedspecial.study.claims import Best
 from fedspecial.study.spec import LABELS, Row, Sweep
+from fedspecial.study.trends import Ahead
 
 FULL_STEP = (("server_lr", 1),)
 NINE = tuple(Row(name) for name in LABELS)
@@ -17,6 +19,9 @@ ELEVEN = (
 TEXT = tuple(row for row in NINE if row.method not in ("fedcil", "mfcl", "srfdil"))
 SPECIAL = (Row("special"),)
 BESIDE_FEDAVG = (Row("special"), Row("fedavg"))
+BOTH_STEPS = (Row("special"), Row("special", FULL_STEP, ", γ_G = 1"))
+AHEAD = Ahead("acc", "special", "fedavg")
+NO_SAMPLES = Best("acc", among=tuple(row.key for row in NINE if row.method != "srfdil"))
 
 VISION = {
     "paper": ("digit10", "vlcs", "pacs", "dn4il"),

@@ -63,7 +63,7 @@ class Peaks:
 
 @dataclass(frozen=True)
 class Band:
-    """The mean stays within so many points of the best at its neighbours on both sides of the sweep."""
+    """The mean stays within so many points of the best at its neighbours on both sides; open if it has but one."""
 
     key: str
     width: float
@@ -78,13 +78,9 @@ class Band:
         xs = list(means)
         best = max(means, key=lambda x: means[x])
         at = xs.index(best)
-        near = [
-            means[best] - means[x] <= self.width
-            for x in (xs[at - 1] if at else None, *xs[at + 1 : at + 2])
-            if x is not None
-        ]
+        near = [means[best] - means[x] <= self.width for x in (*xs[max(at - 1, 0) : at], *xs[at + 1 : at + 2])]
         band = [x for x in xs if means[best] - means[x] <= self.width]
-        verdict = HOLDS if all(near) else UNKNOWN if any(near) else FAILS
+        verdict = FAILS if not any(near) else HOLDS if near == [True, True] else UNKNOWN
         return Judgement(verdict, f"best {best:g}; within {self.width:g} points: {_listed(band)}", self.published)
 
 
