@@ -69,9 +69,10 @@ class Slope:
     def judge(self, place: Place) -> Judgement:
         study = place.evidence.rates.get(self.sweep)
         found = next((c for c in study["curves"] if c["name"] == self.curve), None) if study else None
-        published = f"slope {self.claimed:g}"
+        published = f"slope {self.claimed:g}".replace("-", "−")
         if found is None or found["slope"] is None:
             return Judgement(UNKNOWN, NO_VALUE, published)
         slope, error = found["slope"], found["stderr"]
         agrees = abs(slope - self.claimed) <= max(SURE * error, 0.05)
-        return Judgement(HOLDS if agrees else FAILS, f"slope {slope:.3f} ± {error:.3f}", published)
+        ours = f"slope {slope:.3f} ± {error:.3f}".replace("-", "−")
+        return Judgement(HOLDS if agrees else FAILS, ours, published)
