@@ -161,3 +161,9 @@ def test_progress_on_a_terminal_is_a_live_display(tiny: list[str], tmp_path: Pat
     assert re.search(r"task 2/2 neon +round +3/3 +accuracy +\d+\.\d %", plain)
     assert re.search(r"\d:\d\d:\d\d left", plain)
     assert "left" in plain
+
+
+def test_the_module_is_the_command() -> None:
+    done = subprocess.run([sys.executable, "-m", "fedspecial", "list", "methods"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "special" in done.stdout
