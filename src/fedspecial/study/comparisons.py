@@ -7,9 +7,9 @@ from fedspecial.study.rows import ELEVEN, NINE, NO_SAMPLES, VISION
 from fedspecial.study.spec import Study, Sweep
 
 ELSEWHERE = (
-    "how EMNIST's digits lie (`lying`), how many samples SR-FDIL keeps (`cache`), more images a domain (`size`), more "
-    "rounds and epochs (`rounds`, `epochs`), clients more and less alike (`alpha`), other λ and γ_G = 1 (`lambda`), "
-    "the paper's network (`full-model`)"
+    "how EMNIST's digits lie (`lying`, `lying-lambda`), how many samples SR-FDIL keeps (`cache`), more images a domain "
+    "(`size`), more rounds and epochs (`rounds`, `epochs`), clients more and less alike (`alpha`), other λ and γ_G = 1 "
+    "(`lambda`), the paper's network (`full-model`)"
 )
 STRONGER = "a stronger anchor on the clients (`lambda-c`, and the third row of `location`)"
 

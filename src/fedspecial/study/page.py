@@ -124,7 +124,7 @@ def _section(section: Section, out: Path) -> str:
     parts = [
         f'<section id="{section.anchor}">\n<h2>{escape(study.title)} <small>{escape(study.name)} · scale {ask.scale}'
         f"</small></h2>",
-        f'<p class="about">In the paper: {escape(study.paper)}. Varies: {escape(study.varies)}. Seeds {seeds}; '
+        f'<p class="about">{escape(study.source)}. Varies: {escape(study.varies)}. Seeds {seeds}; '
         f"{evidence.finished} of {evidence.wanted} runs finished.</p>",
         f'<code class="command">{escape(ask.command)}</code>',
         *(f'<p class="missing">{escape(line)}</p>' for line in missing_lines(evidence)),

@@ -36,8 +36,7 @@ def _section(section: Section) -> list[str]:
     lines = [
         f"## {study.name}: {study.title}",
         "",
-        f"In the paper: {study.paper}. Scale {ask.scale}, seeds {seeds}; {evidence.finished} of "
-        f"{evidence.wanted} runs.",
+        f"{study.source}. Scale {ask.scale}, seeds {seeds}; {evidence.finished} of {evidence.wanted} runs.",
         "",
         f"    {ask.command}",
         "",

@@ -86,5 +86,14 @@ class Study:
     pictured: bool = False
 
     @property
+    def source(self) -> str:
+        """A sentence's beginning: where in the paper this is, or that it is not there."""
+        return (
+            self.paper.replace("not", "Not", 1)
+            if self.paper.startswith("not in the paper")
+            else f"In the paper: {self.paper}"
+        )
+
+    @property
     def scales(self) -> tuple[str, ...]:
         return tuple(self.benchmarks)
