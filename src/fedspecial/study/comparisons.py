@@ -11,7 +11,7 @@ ELSEWHERE = (
     "(`size`), more rounds and epochs (`rounds`, `epochs`), clients more and less alike (`alpha`), other λ and γ_G = 1 "
     "(`lambda`), the paper's network (`full-model`)"
 )
-STRONGER = "a stronger anchor on the clients (`lambda-c`, and the third row of `location`)"
+STRONGER = "a stronger anchor on the clients (the third row of `location`)"
 
 COMPARISONS = (
     Study(
