@@ -1,0 +1,154 @@
+"""Small runs whose models are known to the last bit, as a table: name → the words of the run and how it is carried out.
+
+The law: a change that is not meant to change what is learned leaves the hash of every one of these models as it is in
+`hashes.json`. The hash is that of the model's layout (names and shapes of its tensors) and of its float32 values, so a
+renamed layer changes it as well. It is only comparable on the same type of CPU with the same torch.
+
+Every word that makes a run small stands here; the rest is the preset's. All data is rendered from what scikit-learn
+brings along or written by `makers` from fixed seeds, and no case reads an image format: files are plain text, raw
+bytes, or gzip, whose contents do not depend on the version of zlib.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import signal
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+from unittest.mock import patch
+
+import numpy as np
+import torch
+
+TESTS = Path(__file__).resolve().parent.parent
+sys.path.extend(str(TESTS / folder) for folder in (".", "data", "deploy"))
+
+# All that is not the public door to the package is imported here and nowhere else.
+import makers  # noqa: E402
+
+import fedspecial  # noqa: E402
+from processes import ENVIRONMENT  # noqa: E402
+from worlds import learn_words  # noqa: E402
+
+with warnings.catch_warnings():  # Flower and what it stands on warn when they are imported
+    warnings.simplefilter("ignore")
+    from fleets import federate, finished
+
+DYING = TESTS / "resume" / "dying.py"
+TRANSPOSED = "femnist-lying"  # FEMNIST's digits mirrored at the diagonal, by the name of that domain
+METHODS = ("fedavg", "fedprox", "fedcil", "mfcl", "srfdil", "pfeddil", "flwf2t", "special-c", "special")
+
+Words = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A run.
+
+    words: of the run, `benchmark` and `method` among them
+    files: writes the files it learns from into a folder; None where the benchmark is embedded
+    way:   "alone" in this process, "killed" with SIGKILL in its second task and resumed, or over the "flower" grid
+    """
+
+    words: Words
+    files: Callable[[Path], object] | None = None
+    way: Literal["alone", "killed", "flower"] = "alone"
+
+
+def transposed_files(root: Path) -> None:
+    for folder, parts in (
+        ("MNIST/raw", ("train", "t10k")),
+        ("FEMNIST-digits", ("femnist-digits-train", "femnist-digits-test")),
+    ):
+        for part in parts:
+            makers.idx(root / folder, part, 40)
+
+
+# Several steps a round, so that methods which pull a client back differ from FedAvg; the accuracies are not looked at.
+BRIEF: Words = {"rounds": 2, "seed": 25, "eval_every": 0, "eval_cap": 20}
+DIGITS: Words = {"benchmark": "digits-shift", "cap": 160, "local_epochs": 2, "batch_size": 8, "min_per_client": 4}
+DIGITS |= BRIEF
+# Two of the four worlds, for what is no method.
+PAIR: Words = {**DIGITS, "domains": "paper,neon", "method": "fedavg"}
+FEW: Words = {"clients": 4, "clients_per_round": 3, "min_per_client": 2, "batch_size": 8, **BRIEF}
+
+# What would take long, and a cache so small that samples have to be chosen for it.
+SIZES: dict[str, Words] = {
+    "fedcil": {"generator_width": 4, "server_iterations": 2},
+    "mfcl": {"generator_width": 4, "latent": 16, "synthetic": 8, "iterations": 20},
+    "srfdil": {"cache": 10},
+}
+
+CASES: dict[str, Case] = {
+    **{f"method-{name}": Case({**DIGITS, "method": name, **SIZES.get(name, {})}) for name in METHODS},
+    "classes-that-grow": Case(
+        {**FEW, "benchmark": "cifar100-cpu", "method": "special", "width": 4, "cap": 100}, makers.cifar
+    ),
+    "text": Case({**FEW, "benchmark": "text-cpu", "method": "special"}, makers.fdu),
+    "heart": Case({**FEW, "benchmark": "heart", "method": "special"}, makers.heart),
+    "transposed": Case(
+        {**FEW, "benchmark": "digit10-cpu", "method": "special", "width": 4, "domains": f"mnist,{TRANSPOSED}"},
+        transposed_files,
+    ),
+    "batch-norm-mean-only": Case({**PAIR, "batch_norm": "mean-only"}),
+    "batch-norm-local": Case({**PAIR, "batch_norm": "local"}),
+    "adamw": Case({**PAIR, "optimizer": "adamw", "client_lr": 0.003, "weight_decay": 0.01}),
+    "partition-shards": Case({**PAIR, "partition": "shards"}),
+    "partition-quantity": Case({**PAIR, "partition": "quantity"}),
+    "holdout": Case({**PAIR, "holdout": 0.25}),
+    "killed-and-resumed": Case({**DIGITS, "method": "special", "checkpoint_seconds": 0}, way="killed"),
+    "flower-grid": Case(
+        {**PAIR, "method": "special", "model": "cnn", "width": 16, "alpha": 1.0, "client_lr": 0.1,
+         "clients_per_round": 3},
+        way="flower",
+    ),
+}  # fmt: skip
+
+
+def learn(name: str, folder: Path) -> str:
+    """Carry the case out in an empty folder; the hash of the model it ends with."""
+    case = CASES[name]
+    words, run = dict(case.words), folder / "run"
+    if case.way == "killed":
+        return killed_and_resumed(words, run)
+    if case.way == "flower":
+        return str(finished(federate(folder, words.pop("method"), **words))["model_sha256"])
+    if case.files is None:
+        return learn_words(run, **words).model_sha256
+    with (
+        patch.object(makers, "RNG", np.random.default_rng(3)),
+        patch.dict(os.environ, {"XDG_CACHE_HOME": str(folder / "cache")}),
+    ):
+        case.files(folder / "data")
+        return learn_words(run, **words, data=str(folder / "data")).model_sha256
+
+
+def killed_and_resumed(words: Words, run: Path) -> str:
+    """A process of its own that is killed in the second task, and a second one's work done here."""
+    pairs = [f"{key}={value}" for key, value in {**words, "out": run}.items() if key != "benchmark"]
+    point = ["before a round's event", "3"]
+    command = [sys.executable, str(DYING), *point, "run", words["benchmark"], *pairs]
+    done = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, check=False)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    assert not (run / "result.json").exists()
+    return fedspecial.resume(run).model_sha256
+
+
+def here() -> dict[str, str]:
+    """What the sums depend on: the CPU, by its name, kind and the instructions torch uses of it, and torch."""
+    told = {}
+    if Path("/proc/cpuinfo").exists():
+        first = Path("/proc/cpuinfo").read_text(encoding="utf-8").split("\n\n")[0]
+        told = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in first.splitlines())}
+    name = told.get("model name") or platform.processor() or platform.machine()
+    kind = [f"{key} {told[key]}" for key in ("cpu family", "model") if key in told]
+    return {
+        "cpu": f"{name} ({', '.join([*kind, torch.backends.cpu.get_cpu_capability()])})",
+        "torch": str(torch.__version__),
+    }
