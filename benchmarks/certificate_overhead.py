@@ -20,7 +20,7 @@ from timing import Spread, Times, arguments, pin, ratio, show, take_turns, verdi
 
 from fedspecial.core.events import read_events
 from fedspecial.engine import estimate, loop
-from fedspecial.engine.loop import Run, play_round
+from fedspecial.engine.loop import Run, run_round
 
 CLIENTS, CHOSEN, STEPS, BATCH, ROUNDS_A_TASK = 8, 4, 20, 32, 20
 
@@ -39,18 +39,18 @@ def main() -> None:
     pin(args.threads)
     steps, turns = (4, 2) if args.quick else (STEPS, 3)
     data = images(CLIENTS * 160, tasks=2)
-    words: dict[str, Any] = {"model": "resnet18", "local_steps": steps, "batch_size": BATCH, "client_lr": 0.001}
-    words |= {"clients": CLIENTS, "clients_per_round": CHOSEN, "partition": "iid", "threads": args.threads}
+    settings: dict[str, Any] = {"model": "resnet18", "local_steps": steps, "batch_size": BATCH, "client_lr": 0.001}
+    settings |= {"clients": CLIENTS, "clients_per_round": CHOSEN, "partition": "iid", "threads": args.threads}
     with tempfile.TemporaryDirectory() as folder:
-        plain = ready_run(Path(folder) / "plain", data, method="special", **words)
-        watched = ready_run(Path(folder) / "watched", data, method="special", estimate=True, **words)
+        plain = ready_run(Path(folder) / "plain", data, method="special", **settings)
+        watched = ready_run(Path(folder) / "watched", data, method="special", estimate=True, **settings)
         for run in (plain, watched):
             estimate.at_task_end(run, 1)  # the gradient that a first task would have left
             run.method.begin_task(run.server, 2)
         counter = itertools.count()
 
         def play(run: Run) -> None:
-            play_round(run, 2, next(counter))
+            run_round(run, 2, next(counter))
 
         works: dict[str, Callable[[], object]] = {
             "without": lambda: without_certificate(lambda: play(plain)),

@@ -23,14 +23,14 @@ from timing import Spread, arguments, pin, ratio, show, take_turns, verdict
 from torch.nn.functional import cross_entropy
 
 from fedspecial.data.benchmark import Benchmark
-from fedspecial.deploy import InProcessGrid
-from fedspecial.deploy import site as sites
-from fedspecial.deploy.client_app import make_client_app
-from fedspecial.deploy.engine import FlowerEngine
-from fedspecial.deploy.plan import Plan
-from fedspecial.engine.federation import Federation
-from fedspecial.engine.loop import Run, play_round
-from fedspecial.engine.payloads import Payloads
+from fedspecial.data.federation import Federation
+from fedspecial.engine.loop import Run, run_round
+from fedspecial.engine.payloads import PayloadTracker
+from fedspecial.flower import InProcessGrid
+from fedspecial.flower.app import site as sites
+from fedspecial.flower.app.client_app import make_client_app
+from fedspecial.flower.app.engine import FlowerEngine
+from fedspecial.flower.app.plan import Plan
 from fedspecial.models import build
 
 NAMES = ("north", "south", "west", "east")
@@ -48,10 +48,10 @@ class Problem:
     batch: int
     steps: int
 
-    def words(self, threads: int) -> dict[str, Any]:
-        words = {"method": "fedavg", "model": self.model, "batch_size": self.batch, "local_steps": self.steps}
-        words |= {"client_lr": LR, "client_lr_decay": 1.0, "threads": threads}
-        return words | ({"width": self.width} if self.width else {})
+    def settings(self, threads: int) -> dict[str, Any]:
+        settings = {"method": "fedavg", "model": self.model, "batch_size": self.batch, "local_steps": self.steps}
+        settings |= {"client_lr": LR, "client_lr_decay": 1.0, "threads": threads}
+        return settings | ({"width": self.width} if self.width else {})
 
 
 def problems(quick: bool) -> list[Problem]:
@@ -62,14 +62,14 @@ def problems(quick: bool) -> list[Problem]:
     ]
 
 
-def over_flower(run: Run, problem: Problem, words: dict[str, Any], folder: Path) -> Run:
+def over_flower(run: Run, problem: Problem, settings: dict[str, Any], folder: Path) -> Run:
     """The same run with our Flower engine behind it; the sites find their data in memory."""
-    plan = Plan(NAMES, {"benchmark": f"object:{problem.data.name}", **words})
+    plan = Plan(NAMES, {"benchmark": f"object:{problem.data.name}", **settings})
     shares = EqualShares(problem.rows, len(problem.data.domains[0].train))
     federation = Federation(problem.data, len(NAMES), lambda task, domain: shares)
     sites.site_federation = lambda *about: federation
     grid = InProcessGrid(make_client_app(), [{"site": name, "state": str(folder / name)} for name in NAMES])
-    engine = FlowerEngine(grid, plan, "benchmark", run.engine.place, Payloads())
+    engine = FlowerEngine(grid, plan, "benchmark", run.engine.place, PayloadTracker())
     engine.roster.wait(range(len(NAMES)), len(NAMES), 60)
     run.engine, run.quorum = engine, lambda: engine.needed
     return run
@@ -116,20 +116,20 @@ def plain_fedavg(problem: Problem) -> Callable[[], object]:
 
 def rounds_of(run: Run) -> Callable[[], object]:
     numbers = itertools.count()
-    return lambda: play_round(run, 1, next(numbers))
+    return lambda: run_round(run, 1, next(numbers))
 
 
 def main() -> None:
     args = arguments(__doc__)
     pin(args.threads)
     for problem, turns in zip(problems(args.quick), (20, 3) if args.quick else (100, 8), strict=True):
-        words = problem.words(args.threads)
-        every = {**words, "clients": len(NAMES), "clients_per_round": len(NAMES)}
+        settings = problem.settings(args.threads)
+        every = {**settings, "clients": len(NAMES), "clients_per_round": len(NAMES)}
         with tempfile.TemporaryDirectory() as folder:
             place = Path(folder)
             alone = ready_run(place / "alone", problem.data, problem.rows, **every)
             ours = ready_run(place / "flower", problem.data, problem.rows, **every)
-            ours = over_flower(ours, problem, words, place / "sites")
+            ours = over_flower(ours, problem, settings, place / "sites")
             works = {
                 "one process": rounds_of(alone),
                 "our engine on the Grid": rounds_of(ours),

@@ -27,10 +27,10 @@ def child(clients: int, chosen: int, rounds: int) -> None:
     from problems import images, play, ready_run
 
     torch.set_num_threads(1)
-    words = {"model": "resnet18", "width": 16, "local_steps": 1, "checkpoint_seconds": 0, "method": "special"}
+    settings = {"model": "resnet18", "width": 16, "local_steps": 1, "checkpoint_seconds": 0, "method": "special"}
     with tempfile.TemporaryDirectory() as folder:
         run = ready_run(
-            Path(folder) / "run", images(640, tasks=2), 64, clients=clients, clients_per_round=chosen, **words
+            Path(folder) / "run", images(640, tasks=2), 64, clients=clients, clients_per_round=chosen, **settings
         )
         run.method.begin_task(run.server, 2)
         start = resident("VmRSS")

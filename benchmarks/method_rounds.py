@@ -35,11 +35,11 @@ PAPER = {
 TARGETS = {"special": 1.01, "fedprox": 1.10, "special-c": 1.10}
 
 
-def in_second_task(folder: Path, name: str, words: dict[str, Any]) -> Run:
+def in_second_task(folder: Path, name: str, settings: dict[str, Any]) -> Run:
     """A run that has played a round of the first task, in which everybody took part, and has begun the second."""
-    run = ready_run(folder / name, images(256, tasks=3), SHARE, method=name, **words, **SHORT.get(name, {}))
+    run = ready_run(folder / name, images(256, tasks=3), SHARE, method=name, **settings, **SHORT.get(name, {}))
     loop._begin_task(run, 1)
-    loop.play_round(run, 1, 0)
+    loop.run_round(run, 1, 0)
     loop._cross_border(run, 1, "departure")
     loop._begin_task(run, 2)
     return run
@@ -98,12 +98,12 @@ def main() -> None:
     pin(args.threads)
     width, turns = (8, 2) if args.quick else (64, 5)
     turns = args.turns or turns
-    words = {"model": "resnet18", "width": width, "local_epochs": EPOCHS, "batch_size": BATCH, "client_lr": 0.001}
-    words |= {"clients": 2, "clients_per_round": 2, "threads": args.threads, "checkpoint_seconds": 1e9}
+    settings = {"model": "resnet18", "width": width, "local_epochs": EPOCHS, "batch_size": BATCH, "client_lr": 0.001}
+    settings |= {"clients": 2, "clients_per_round": 2, "threads": args.threads, "checkpoint_seconds": 1e9}
     with tempfile.TemporaryDirectory() as folder:
-        runs = {name: in_second_task(Path(folder), name, words) for name in methods.names()}
+        runs = {name: in_second_task(Path(folder), name, settings) for name in methods.names()}
         counters = {name: itertools.count() for name in runs}
-        works = {name: (lambda n=name: loop.play_round(runs[n], 2, next(counters[n]))) for name in runs}
+        works = {name: (lambda n=name: loop.run_round(runs[n], 2, next(counters[n]))) for name in runs}
         times = take_turns(works, turns)
         least = {**floors(width, max(3, turns)), "srfdil": replay_share(runs["srfdil"])}
     print("\ntime per round : FedAvg's (processor time)       ours [quartiles]          floor   paper, Digit-10")

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from fedspecial.config import first_words, resolve
+from fedspecial.config import merge_settings, resolve
 from fedspecial.data.benchmark import Benchmark, Domain, Samples
+from fedspecial.data.federation import Federation
 from fedspecial.engine.checkpoint import Position
-from fedspecial.engine.federation import Federation
-from fedspecial.engine.loop import Run, play_round
-from fedspecial.session import make_federation, prepare
+from fedspecial.engine.loop import Run, run_round
+from fedspecial.runs.build import make_federation, prepare
 
 CLASSES = tuple("0123456789")
 
@@ -51,13 +51,13 @@ def _benchmark(name: str, kind: Any, tasks: int, draw: Any) -> Benchmark:
     return Benchmark(name, tuple(domains), CLASSES, kind)
 
 
-def ready_run(folder: Path, benchmark: Benchmark, share: int | None = None, **words: Any) -> Run:
+def ready_run(folder: Path, benchmark: Benchmark, share: int | None = None, **settings: Any) -> Run:
     """A real run, its folder and event log included, evaluation off.
 
     share: rows of every client, dealt out lazily; without it the run's own partition is used
     """
-    settled = first_words({"benchmark": f"object:{benchmark.name}", "eval_every": 0, **words})
-    resolved = resolve(settled)
+    settings = merge_settings({"benchmark": f"object:{benchmark.name}", "eval_every": 0, **settings})
+    resolved = resolve(settings)
     federation = make_federation(resolved.config, benchmark)
     if share is not None:
         lazy = EqualShares(share, len(benchmark.domains[0].train))
@@ -68,6 +68,6 @@ def ready_run(folder: Path, benchmark: Benchmark, share: int | None = None, **wo
 
 def play(run: Run, task: int, round: int) -> None:
     """What the loop does in one round: the round itself, and a checkpoint where one is due."""
-    play_round(run, task, round)
-    if run.keeper.due():
+    run_round(run, task, round)
+    if run.checkpointer.due():
         run.checkpoint(Position(task, round + 1))

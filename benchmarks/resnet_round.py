@@ -79,15 +79,15 @@ def main() -> None:
     steps, width, turns = (2, 16, 2) if args.quick else (20, 64, 5)
     turns = args.turns or turns
     data = images(1280, tasks=2)
-    words = {"model": "resnet18", "width": width, "local_steps": steps, "batch_size": BATCH, "client_lr": LR}
-    words |= {"clients": 8, "clients_per_round": CHOSEN, "threads": args.threads}
+    settings = {"model": "resnet18", "width": width, "local_steps": steps, "batch_size": BATCH, "client_lr": LR}
+    settings |= {"clients": 8, "clients_per_round": CHOSEN, "threads": args.threads}
     bare = BareSteps(data, steps, width)
     with tempfile.TemporaryDirectory() as folder:
-        run = ready_run(Path(folder) / "run", data, ROWS, method="special", **words)
+        run = ready_run(Path(folder) / "run", data, ROWS, method="special", **settings)
         run.method.begin_task(run.server, 2)
         rounds = itertools.count()
         times = take_turns({"bare": bare.round, "engine": lambda: play(run, 2, next(rounds))}, turns, warm_up=1)
-        spent, total = run.keeper.seconds_spent, sum(times["engine"].wall)
+        spent, total = run.checkpointer.seconds_spent, sum(times["engine"].wall)
         parts = parts_of(run, next(rounds))
         alone = take_turns({name: work for name, (_, work) in parts.items()}, 3 if args.quick else 7)
         run.log.close()

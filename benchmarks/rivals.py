@@ -53,10 +53,10 @@ def main() -> None:
     turns = args.turns or (10 if args.quick else 200)
     data = features(CLIENTS * ROWS)
     usual, bare = UsualStyle(data.domains[0].train), BareLoop(data.domains[0].train)
-    words = {"model": "logistic", "local_epochs": 1, "batch_size": BATCH, "client_lr": LR, "client_lr_decay": 1.0}
-    words |= {"clients": CLIENTS, "clients_per_round": CHOSEN, "partition": "iid", "threads": args.threads}
+    settings = {"model": "logistic", "local_epochs": 1, "batch_size": BATCH, "client_lr": LR, "client_lr_decay": 1.0}
+    settings |= {"clients": CLIENTS, "clients_per_round": CHOSEN, "partition": "iid", "threads": args.threads}
     with tempfile.TemporaryDirectory() as folder:
-        run = ready_run(Path(folder) / "run", data, **words)
+        run = ready_run(Path(folder) / "run", data, **settings)
         rounds = itertools.count()
         works = {"fedspecial": lambda: play(run, 1, next(rounds)), "usual style": usual.round, "bare loop": bare.round}
         times = take_turns(works, turns, warm_up=5)

@@ -65,12 +65,12 @@ def main() -> None:
     rounds, turns = (1, 20) if args.quick else (5, 120)
     turns = args.turns or turns
     data = features(CLIENTS * ROWS, tasks=2)
-    words = {"model": "logistic", "local_epochs": 1, "batch_size": BATCH, "client_lr": LR, "client_lr_decay": 1.0}
-    words |= {"clients": CLIENTS, "clients_per_round": CHOSEN, "partition": "iid", "threads": args.threads}
+    settings = {"model": "logistic", "local_epochs": 1, "batch_size": BATCH, "client_lr": LR, "client_lr_decay": 1.0}
+    settings |= {"clients": CLIENTS, "clients_per_round": CHOSEN, "partition": "iid", "threads": args.threads}
     bare = BareLoop(data.domains[0].train)
     with tempfile.TemporaryDirectory() as folder:
-        first = ready_run(Path(folder) / "first", data, method="special", **words)
-        later = ready_run(Path(folder) / "later", data, method="special", **words)
+        first = ready_run(Path(folder) / "first", data, method="special", **settings)
+        later = ready_run(Path(folder) / "later", data, method="special", **settings)
         later.method.begin_task(later.server, 2)
         counter = itertools.count()
 

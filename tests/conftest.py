@@ -35,7 +35,7 @@ def fork(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fork]:
 @pytest.fixture(scope="module")
 def rendered() -> Iterator[None]:
     """The embedded benchmark is rendered once for a whole module."""
-    from fedspecial.data import digits_shift
+    from fedspecial.data.benchmarks import digits_shift
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(digits_shift, "load", cache(digits_shift.load))

@@ -51,7 +51,7 @@ class Fork:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        script = Path(__file__).parent / "resume" / "nursery.py"
+        script = Path(__file__).parent / "resume" / "fork_server.py"
         self._process = subprocess.Popen(
             [sys.executable, str(script)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=ENVIRONMENT
         )

@@ -25,7 +25,8 @@ MAY_IMPORT = {
     "methods": {"core", "models", "errors"},
     "engine": {"core", "methods", "models", "data", "metrics", "config", "errors"},
     "report": {"core", "metrics", "theory", "errors"},
-    "study": {"core", "data", "methods", "engine", "report", "theory", "config", "compare", "rundir", "errors"},
+    "runs": {"core", "data", "methods", "engine", "models", "metrics", "report", "config", "paper", "errors"},
+    "paper": {"core", "data", "methods", "engine", "report", "theory", "config", "runs", "errors"},
 }
 
 

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from fedspecial.api import resume, run
     from fedspecial.data.benchmark import Benchmark, Domain, Samples
     from fedspecial.errors import InputError
     from fedspecial.methods.base import Method
     from fedspecial.report.result import Result
+    from fedspecial.runs.api import resume, run
 
 __all__ = ["Benchmark", "Domain", "InputError", "Method", "Result", "Samples", "__version__", "resume", "run"]
 
@@ -28,8 +28,8 @@ _HOMES = {
     "Method": "fedspecial.methods.base",
     "Result": "fedspecial.report.result",
     "Samples": "fedspecial.data.benchmark",
-    "resume": "fedspecial.api",
-    "run": "fedspecial.api",
+    "resume": "fedspecial.runs.api",
+    "run": "fedspecial.runs.api",
 }
 
 

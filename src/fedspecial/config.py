@@ -24,7 +24,7 @@ from fedspecial.errors import InputError, did_you_mean
 if TYPE_CHECKING:
     from fedspecial.methods.base import Method
 
-Words = dict[str, Any]
+Settings = dict[str, Any]
 
 
 def _split(value: object) -> object:
@@ -115,7 +115,7 @@ class Config(BaseModel):
         age = round if self.client_lr_reset else (task - 1) * self.rounds + round
         return self.client_lr * self.client_lr_decay**age
 
-    def options_for(self, known: Collection[str]) -> Words:
+    def options_for(self, known: Collection[str]) -> Settings:
         """The options of the benchmark's reader. One that cuts texts uses the encoder's tokenizer unless told."""
         return {"encoder": self.encoder, **self.options} if self.encoder and "encoder" in known else self.options
 
@@ -127,71 +127,70 @@ class Resolved:
     config: Config
     method: Method
 
-    def words(self) -> Words:
+    def settings(self) -> Settings:
         """Flat, every default written out; resolving them again gives the same run."""
-        words = self.config.model_dump(mode="json")
-        return words | {key: value for key, value in asdict(self.method).items() if value is not None}
+        settings = self.config.model_dump(mode="json")
+        return settings | {key: value for key, value in asdict(self.method).items() if value is not None}
 
 
-def first_words(given: Mapping[str, Any]) -> Words:
+def merge_settings(given: Mapping[str, Any]) -> Settings:
     """The user's words with the preset under them; everything but the method's own words is checked.
 
     Needs no torch: this is what a run directory holds from its first moment.
     """
-    words = dict(given)
-    preset = preset_words(str(words.get("benchmark", Config().benchmark)))
+    settings = dict(given)
+    preset = preset_settings(str(settings.get("benchmark", Config().benchmark)))
     by_method = preset.pop("methods", {})
-    base = {**preset, **{k: v for k, v in words.items() if k != "benchmark" or "benchmark" not in preset}}
-    if "local_steps" in words and "local_epochs" in words and None not in (words["local_steps"], words["local_epochs"]):
-        raise InputError(
-            f"local_steps={words['local_steps']} and local_epochs={words['local_epochs']} are both given; give one"
-        )
-    if words.get("local_steps") is not None:
+    base = {**preset, **{k: v for k, v in settings.items() if k != "benchmark" or "benchmark" not in preset}}
+    steps, epochs = settings.get("local_steps"), settings.get("local_epochs")
+    if steps is not None and epochs is not None:
+        raise InputError(f"local_steps={steps} and local_epochs={epochs} are both given; give one")
+    if settings.get("local_steps") is not None:
         base["local_epochs"] = None
-    elif words.get("local_epochs") is not None:
+    elif settings.get("local_epochs") is not None:
         base["local_steps"] = None
-    if words.get("encoder") is not None and "model" not in words:
-        base |= {"model": "transformer", "width": words.get("width")}
-    elif words.get("model", "transformer") != "transformer" and "encoder" not in words:
+    if settings.get("encoder") is not None and "model" not in settings:
+        base |= {"model": "transformer", "width": settings.get("width")}
+    elif settings.get("model", "transformer") != "transformer" and "encoder" not in settings:
         base["encoder"] = None
-    if words.get("model", preset.get("model")) != preset.get("model") and "width" not in words:
+    if settings.get("model", preset.get("model")) != preset.get("model") and "width" not in settings:
         base.pop("width", None)
     config = _common({k: v for k, v in base.items() if k in Config.model_fields})
     from fedspecial import methods
 
     methods.check_name(config.method)
-    own = {k: v for k, v in by_method.get(config.method, {}).items() if not _replaced(k, words)}
+    own = {k: v for k, v in by_method.get(config.method, {}).items() if not _replaced(k, settings)}
     return _with_options({**own, **base, "benchmark": config.benchmark, "method": config.method}, config)
 
 
-def _with_options(words: Words, config: Config) -> Words:
-    """Words that only the benchmark's reader knows, such as a CSV's label column, go into `options`."""
+def _with_options(settings: Settings, config: Config) -> Settings:
+    """Settings that only the benchmark's reader knows, such as a CSV's label column, go into `options`."""
     from fedspecial.data import catalogue
 
     if config.benchmark.startswith("object:"):
-        return words
+        return settings
     readers = catalogue.entry(config.benchmark).options
-    mine = {key: value for key, value in words.items() if key in readers and key not in Config.model_fields}
-    rest = {key: value for key, value in words.items() if key not in mine}
+    mine = {key: value for key, value in settings.items() if key in readers and key not in Config.model_fields}
+    rest = {key: value for key, value in settings.items() if key not in mine}
     return {**rest, "options": {**config.options, **mine}} if mine else rest
 
 
-def resolve(words: Mapping[str, Any], method: Method | None = None) -> Resolved:
-    """Check the words of `first_words` whole, the method's own included (or take a method object as it is)."""
+def resolve(settings: Mapping[str, Any], method: Method | None = None) -> Resolved:
+    """Check the words of `merge_settings` whole, the method's own included (or take a method object as it is)."""
     from pydantic import TypeAdapter
 
     from fedspecial import methods
 
-    config = _common({k: v for k, v in words.items() if k in Config.model_fields})
+    config = _common({k: v for k, v in settings.items() if k in Config.model_fields})
     if method is not None:
         method.check(adaptive=config.optimizer != "sgd")
         return Resolved(config, method)
-    own = {k: v for k, v in words.items() if k not in Config.model_fields}
+    own = {k: v for k, v in settings.items() if k not in Config.model_fields}
     kind = methods.find(config.method)
     known = [field.name for field in fields(kind)]
     for key in own:
         if key not in known:
-            raise unknown_word(key, config.method, known)
+            raise unknown_setting(key, config.method, known)
     try:
         method = TypeAdapter(kind).validate_python(own)
     except ValidationError as error:
@@ -200,41 +199,41 @@ def resolve(words: Mapping[str, Any], method: Method | None = None) -> Resolved:
     return Resolved(config, method)
 
 
-def unknown_word(key: str, method: str, own: list[str]) -> InputError:
+def unknown_setting(key: str, method: str, own: list[str]) -> InputError:
     hint = did_you_mean(key, [*Config.model_fields, *own])
     mine = f"; {method} has {', '.join(own)}" if own else f"; {method} has no words of its own"
     return InputError(f"{key}: there is no such word in a run of method '{method}'{hint}{mine}")
 
 
-def parse_pairs(pairs: list[str]) -> Words:
+def parse_pairs(pairs: list[str]) -> Settings:
     """``["lam=0.1", "domains=a,b"]`` → words."""
-    words: Words = {}
+    settings: Settings = {}
     for pair in pairs:
         key, equals, value = pair.partition("=")
         if not equals:
             raise InputError(f"'{pair}': expected key=value")
-        if key in words:
-            raise InputError(f"{key}: it is given twice ({words[key]!r} and {value!r})")
+        if key in settings:
+            raise InputError(f"{key}: it is given twice ({settings[key]!r} and {value!r})")
         if value == "":
             raise InputError(f"{key}=: there is no value (write {key}=null for none)")
         try:
-            words[key] = yaml.safe_load(value)
+            settings[key] = yaml.safe_load(value)
         except yaml.YAMLError:
             raise InputError(f"{key}={value}: the value cannot be read") from None
-    return words
+    return settings
 
 
-def read_words(path: Path) -> Words:
+def read_settings(path: Path) -> Settings:
     """A YAML file of words."""
     try:
-        words = yaml.safe_load(path.read_text(encoding="utf-8"))
+        settings = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror})") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: is not valid YAML ({' '.join(str(error).split())})") from None
-    if not isinstance(words, dict):
+    if not isinstance(settings, dict):
         raise InputError(f"{path}: expected lines of 'key: value'")
-    return words
+    return settings
 
 
 @cache
@@ -243,7 +242,7 @@ def preset_names() -> list[str]:
     return sorted(Path(entry.name).stem for entry in folder.iterdir() if entry.name.endswith(".yaml"))
 
 
-def preset_words(name: str) -> Words:
+def preset_settings(name: str) -> Settings:
     """The preset of that name, or nothing."""
     if name not in preset_names():
         return {}
@@ -257,14 +256,14 @@ def data_folder(config: Config) -> Path | None:
     return Path(folder) if folder else None
 
 
-def _replaced(key: str, words: Mapping[str, Any]) -> bool:
+def _replaced(key: str, settings: Mapping[str, Any]) -> bool:
     """A preset's λ gives way to the user's μ."""
-    return key == "lam" and words.get("mu") is not None
+    return key == "lam" and settings.get("mu") is not None
 
 
-def _common(words: Words) -> Config:
+def _common(settings: Settings) -> Config:
     try:
-        return Config(**words)
+        return Config(**settings)
     except ValidationError as error:
         raise InputError(_one_line(error)) from None
 

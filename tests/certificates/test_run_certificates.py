@@ -13,7 +13,7 @@ from fedspecial.cli.progress import certificate_line
 from fedspecial.core.events import CertificateIssued, of_kind, read_events
 from fedspecial.report.certificate import issue
 from fedspecial.theory import certify
-from worlds import images, learn
+from toy_problems import images, learn
 
 Events = list[dict[str, Any]]
 
@@ -109,17 +109,17 @@ def test_links_with_a_gradient_bound_are_left_out_where_steps_are_not_plain_grad
 
 
 @pytest.mark.parametrize(
-    "words", [{"optimizer": "adamw", "client_lr": 0.01}, {"momentum": 0.9}, {"weighting": "samples"}, {"lam": 0.0}]
+    "settings", [{"optimizer": "adamw", "client_lr": 0.01}, {"momentum": 0.9}, {"weighting": "samples"}, {"lam": 0.0}]
 )
-def test_certificates_hold_whatever_the_clients_do(tmp_path: Path, words: dict[str, Any]) -> None:
-    result = learn(tmp_path / "run", "special", **{"lam": 0.3, "estimate": True, **words})
+def test_certificates_hold_whatever_the_clients_do(tmp_path: Path, settings: dict[str, Any]) -> None:
+    result = learn(tmp_path / "run", "special", **{"lam": 0.3, "estimate": True, **settings})
     assert [task["status"] for task in result.certificates or []] == ["not anchored", "holds", "holds"]
 
 
 @pytest.mark.parametrize("policy", ["average", "mean-only", "local"])
 def test_batch_norm_statistics_do_not_count(tmp_path: Path, policy: str) -> None:
-    words = {"model": "cnn", "width": 4, "batch_norm": policy, "client_lr": 0.01, "estimate": True}
-    result = learn(tmp_path / "run", "special", images(), lam=0.3, **words)
+    settings = {"model": "cnn", "width": 4, "batch_norm": policy, "client_lr": 0.01, "estimate": True}
+    result = learn(tmp_path / "run", "special", images(), lam=0.3, **settings)
     assert [task["status"] for task in result.certificates or []] == ["not anchored", "holds"]
 
 

@@ -12,11 +12,11 @@ import pytest
 import torch
 from torch import nn
 
-from fedspecial.api import resume
 from fedspecial.core.events import Event, RoundFinished, of_kind, read_events
 from fedspecial.engine import estimate, loop
+from fedspecial.runs.api import resume
 from fedspecial.theory import estimators
-from worlds import begin, images, learn, rotated_blobs
+from toy_problems import begin, images, learn, rotated_blobs
 
 KINDS = {
     "sigma_local": "plugin",
@@ -193,8 +193,15 @@ def test_a_model_that_diverged_has_no_constants(tmp_path: Path) -> None:
 
 
 def test_a_client_without_samples_is_passed_over(tmp_path: Path) -> None:
-    words = {"min_per_client": 0, "alpha": 0.05, "clients": 30, "clients_per_round": 12, "estimate": True, "lam": 0.3}
-    learn(tmp_path / "run", "special", images(rows=32), model="cnn", **words)
+    settings = {
+        "min_per_client": 0,
+        "alpha": 0.05,
+        "clients": 30,
+        "clients_per_round": 12,
+        "estimate": True,
+        "lam": 0.3,
+    }
+    learn(tmp_path / "run", "special", images(rows=32), model="cnn", **settings)
     assert estimates_of(tmp_path / "run")
 
 

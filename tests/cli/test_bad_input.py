@@ -73,8 +73,8 @@ RUN = {
 
 @pytest.mark.parametrize("case", RUN)
 def test_a_run_refuses(call: Call, tmp_path: Path, case: str) -> None:
-    words, *expected = RUN[case]
-    outcome = call("run", "digits-shift", *words.split(), "out=new")
+    settings, *expected = RUN[case]
+    outcome = call("run", "digits-shift", *settings.split(), "out=new")
     for part in expected:
         assert part in outcome.complaint
     assert outcome.stdout == ""

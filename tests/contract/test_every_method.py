@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from fedspecial import Benchmark, Result, methods, resume
-from fedspecial.config import preset_words
+from fedspecial.config import preset_settings
 from fedspecial.core.events import RoundFinished, of_kind, read_events
 from fedspecial.core.messages import pack, unpack
 from fedspecial.core.streams import stream
@@ -18,9 +18,9 @@ from fedspecial.engine import inprocess
 from fedspecial.engine.loop import Run
 from fedspecial.errors import InputError
 from fedspecial.methods import base
-from fedspecial.methods.base import World
-from worlds import begin, images, play, rotated_blobs
-from worlds import learn as learn_in
+from fedspecial.methods.base import ProblemSpec
+from toy_problems import begin, images, play, rotated_blobs
+from toy_problems import learn as learn_in
 
 every_method = pytest.mark.parametrize("name", methods.names())
 
@@ -31,30 +31,34 @@ SMALL = {"generator_width": 4, "latent": 8, "synthetic": 8, "iterations": 3, "se
 
 def world_of(name: str) -> tuple[Benchmark, dict[str, Any]]:
     """Points for methods that take any data, small images for those that need them."""
-    sizes = {k: v for k, v in preset_words("digits-shift")["methods"].get(name, {}).items() if k not in ("lam", "mu")}
+    sizes = {
+        k: v for k, v in preset_settings("digits-shift")["methods"].get(name, {}).items() if k not in ("lam", "mu")
+    }
     sizes |= {k: v for k, v in SMALL.items() if k in {field.name for field in dataclasses.fields(methods.find(name))}}
     try:
-        methods.find(name)().fits(World("table", (6,), 3, 3, 4, features=8))
+        methods.find(name)().check_problem(ProblemSpec("table", (6,), 3, 3, 4, features=8))
     except InputError:
         return images(tasks=3), {"model": "cnn", "width": 4, **sizes}
     return rotated_blobs(), sizes
 
 
-def learn(folder: Path, name: str, benchmark: Benchmark | None = None, *, zero: bool = False, **words: Any) -> Result:
-    """A run of a method in its world; `zero` puts its hyper-parameters where it is FedAvg."""
-    world, sizes = world_of(name)
-    own = {**sizes, **(methods.find(name).zero or {})} if zero else sizes
-    return learn_in(folder, name, benchmark or world, **{**own, **words})
+def learn(
+    folder: Path, name: str, benchmark: Benchmark | None = None, *, fedavg_when: bool = False, **settings: Any
+) -> Result:
+    """A run of a method in its world; `fedavg_when` puts its hyper-parameters where it is FedAvg."""
+    problem, sizes = world_of(name)
+    own = {**sizes, **(methods.find(name).fedavg_when or {})} if fedavg_when else sizes
+    return learn_in(folder, name, benchmark or problem, **{**own, **settings})
 
 
 def fedavg_in_the_world_of(name: str, folder: Path) -> Result:
-    world, words = world_of(name)
-    return learn_in(folder, "fedavg", world, **{k: v for k, v in words.items() if k in ("model", "width")})
+    problem, settings = world_of(name)
+    return learn_in(folder, "fedavg", problem, **{k: v for k, v in settings.items() if k in ("model", "width")})
 
 
-def begun(folder: Path, name: str, **words: Any) -> Run:
-    world, sizes = world_of(name)
-    return begin(folder, name, world, **{**sizes, **words})
+def begun(folder: Path, name: str, **settings: Any) -> Run:
+    problem, sizes = world_of(name)
+    return begin(folder, name, problem, **{**sizes, **settings})
 
 
 def without_times(folder: Path) -> list[dict[str, Any]]:
@@ -66,8 +70,8 @@ def without_times(folder: Path) -> list[dict[str, Any]]:
 
 @every_method
 def test_its_zero_is_fedavg_bit_for_bit(name: str, tmp_path: Path) -> None:
-    assert methods.find(name).zero is not None
-    ours = learn(tmp_path / "zero", name, zero=True)
+    assert methods.find(name).fedavg_when is not None
+    ours = learn(tmp_path / "zero", name, fedavg_when=True)
     fedavg = fedavg_in_the_world_of(name, tmp_path / "fedavg")
     assert ours.model_sha256 == fedavg.model_sha256
     assert ours.matrix == fedavg.matrix
@@ -101,8 +105,8 @@ def test_another_seed_gives_another_run(name: str, tmp_path: Path) -> None:
 @every_method
 def test_the_order_of_clients_does_not_matter(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     forward = learn(tmp_path / "a", name)
-    choose = base.choose
-    monkeypatch.setattr(base, "choose", lambda *args: choose(*args)[::-1])
+    sample_clients = base.sample_clients
+    monkeypatch.setattr(base, "sample_clients", lambda *args: sample_clients(*args)[::-1])
     assert learn(tmp_path / "b", name).model_sha256 == forward.model_sha256
 
 
@@ -113,11 +117,11 @@ def test_identical_clients_equal_one_client(name: str, tmp_path: Path, monkeypat
     In the first task: what a client keeps for later ones may well depend on who else took part.
     """
     monkeypatch.setattr(inprocess, "stream", lambda seed, purpose, *keys: stream(seed, purpose, *keys[:-1]))
-    world, words = world_of(name)
-    world = dataclasses.replace(world, domains=world.domains[:1])
+    problem, settings = world_of(name)
+    problem = dataclasses.replace(problem, domains=problem.domains[:1])
     rows, shas = torch.arange(24).numpy(), []
     for count in (4, 1):
-        run = begin(tmp_path / str(count), name, world, **{**words, "clients": count, "clients_per_round": count})
+        run = begin(tmp_path / str(count), name, problem, **{**settings, "clients": count, "clients_per_round": count})
         run.federation.rows = lambda task, client: rows  # type: ignore[method-assign]
         play(run)
         shas.append(run.model.layout.digest(run.vector))
@@ -156,17 +160,19 @@ def test_state_survives_being_written_and_read(name: str, tmp_path: Path) -> Non
 @every_method
 @pytest.mark.parametrize("policy", ["average", "mean-only", "local"])
 def test_it_learns_with_every_batch_norm_policy(name: str, policy: str, tmp_path: Path) -> None:
-    words = {"model": "cnn", "width": 4, "batch_norm": policy, "rounds": 6, "partition": "iid"}
-    result = learn(tmp_path / "run", name, images(), **words)
+    settings = {"model": "cnn", "width": 4, "batch_norm": policy, "rounds": 6, "partition": "iid"}
+    result = learn(tmp_path / "run", name, images(), **settings)
     assert result.refused_updates == 0
     assert all(0 <= accuracy <= 1 for row in result.matrix for accuracy in row)
     assert result.matrix[0][0] > 0.6
 
 
 @every_method
-@pytest.mark.parametrize("words", [{"optimizer": "adamw", "client_lr": 0.01}, {"momentum": 0.9}, {"weight_decay": 0.1}])
-def test_it_learns_with_every_optimizer(name: str, words: dict[str, Any], tmp_path: Path) -> None:
-    assert learn(tmp_path / "run", name, **words, rounds=6, partition="iid").matrix[0][0] > 0.6
+@pytest.mark.parametrize(
+    "settings", [{"optimizer": "adamw", "client_lr": 0.01}, {"momentum": 0.9}, {"weight_decay": 0.1}]
+)
+def test_it_learns_with_every_optimizer(name: str, settings: dict[str, Any], tmp_path: Path) -> None:
+    assert learn(tmp_path / "run", name, **settings, rounds=6, partition="iid").matrix[0][0] > 0.6
 
 
 @every_method

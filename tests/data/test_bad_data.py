@@ -8,7 +8,7 @@ import struct
 from pathlib import Path
 from typing import Any
 
-import makers
+import factories
 import pytest
 
 from fedspecial.data import catalogue
@@ -30,7 +30,7 @@ def skipped(name: str, **words: Any) -> tuple[int, list[str]]:
 
 def test_a_corrupt_image(tmp_path: Path, cache: Path) -> None:
     entry = catalogue.entry("pacs")
-    makers.tree(tmp_path / "PACS", entry.domains, entry.classes, 4)
+    factories.tree(tmp_path / "PACS", entry.domains, entry.classes, 4)
     (tmp_path / "PACS/photo/guitar/001.png").write_bytes(b"\x89PNG but no more")
     words = {"data": tmp_path, "image_size": 16, "cache": cache}
     refused("pacs", r"PACS/photo/guitar/001\.png: not a readable image", **words)
@@ -42,7 +42,7 @@ def test_a_corrupt_image(tmp_path: Path, cache: Path) -> None:
 
 @pytest.mark.parametrize("how", ["cut gzip", "cut content"])
 def test_a_truncated_idx(tmp_path: Path, cache: Path, how: str) -> None:
-    makers.digit10(tmp_path)
+    factories.digit10(tmp_path)
     path = tmp_path / "MNIST/raw/train-images-idx3-ubyte.gz"
     content = gzip.decompress(path.read_bytes())
     if how == "cut gzip":
@@ -57,7 +57,7 @@ def test_a_truncated_idx(tmp_path: Path, cache: Path, how: str) -> None:
 
 
 def test_an_idx_that_is_none(tmp_path: Path, cache: Path) -> None:
-    makers.digit10(tmp_path)
+    factories.digit10(tmp_path)
     path = tmp_path / "MNIST/raw/train-labels-idx1-ubyte.gz"
     path.write_bytes(gzip.compress(b"<html>not found</html>"))
     refused("digit10", r"train-labels.*not an idx file", data=tmp_path, domains=("mnist",), cache=cache)
@@ -66,7 +66,7 @@ def test_an_idx_that_is_none(tmp_path: Path, cache: Path) -> None:
 
 
 def test_a_label_outside_the_set(tmp_path: Path, cache: Path) -> None:
-    makers.digit10(tmp_path)
+    factories.digit10(tmp_path)
     body = bytes([0, 1, 2, 12, *range(4, 10)] * 3)
     path = tmp_path / "MNIST/raw/train-labels-idx1-ubyte.gz"
     path.write_bytes(gzip.compress(struct.pack(">II", 0x801, 30) + body))
@@ -79,7 +79,7 @@ def test_a_label_outside_the_set(tmp_path: Path, cache: Path) -> None:
 
 
 def test_a_spoilt_line_of_usps(tmp_path: Path, cache: Path) -> None:
-    makers.digit10(tmp_path)
+    factories.digit10(tmp_path)
     path = tmp_path / "USPS/usps.bz2"
     lines = bz2.decompress(path.read_bytes()).split(b"\n")
     lines[4] = b"5 1:0.2 2"
@@ -92,14 +92,14 @@ def test_a_spoilt_line_of_usps(tmp_path: Path, cache: Path) -> None:
 
 
 def test_a_damaged_mat(tmp_path: Path, cache: Path) -> None:
-    makers.digit10(tmp_path)
+    factories.digit10(tmp_path)
     path = tmp_path / "SVHN/train_32x32.mat"
     path.write_bytes(path.read_bytes()[:5000])
     refused("digit10", r"train_32x32\.mat: not a whole MATLAB v5", data=tmp_path, domains=("svhn",), cache=cache)
 
 
 def test_a_truncated_cifar(tmp_path: Path) -> None:
-    makers.cifar(tmp_path)
+    factories.cifar(tmp_path)
     path = tmp_path / "cifar-100-binary/train.bin"
     path.write_bytes(path.read_bytes() + b"\0" * 100)
     refused("cifar100", r"train\.bin: truncated at row 301: 100 of 3074 bytes", data=tmp_path)
@@ -107,7 +107,7 @@ def test_a_truncated_cifar(tmp_path: Path) -> None:
 
 
 def test_a_class_missing_in_one_domain(tmp_path: Path, cache: Path) -> None:
-    makers.tree(tmp_path, ("a", "b"), ("cat", "dog"), 5)
+    factories.tree(tmp_path, ("a", "b"), ("cat", "dog"), 5)
     for file in (tmp_path / "b/dog").iterdir():
         file.unlink()
     refused("folders", r"b: no images of class 'dog'", data=tmp_path, cache=cache)
@@ -116,8 +116,8 @@ def test_a_class_missing_in_one_domain(tmp_path: Path, cache: Path) -> None:
 
 def test_a_folder_that_is_no_class(tmp_path: Path, cache: Path) -> None:
     entry = catalogue.entry("vlcs")
-    makers.tree(tmp_path / "VLCS", entry.domains, entry.classes, 4)
-    makers.image(tmp_path / "VLCS/SUN09/sofa/1.png", 3)
+    factories.tree(tmp_path / "VLCS", entry.domains, entry.classes, 4)
+    factories.image(tmp_path / "VLCS/SUN09/sofa/1.png", 3)
     words = {"data": tmp_path, "image_size": 16, "cache": cache}
     refused("vlcs", r"VLCS/SUN09/sofa: 'sofa' is not one of the classes", **words)
     assert skipped("vlcs", **words)[0] == 80
@@ -125,7 +125,7 @@ def test_a_folder_that_is_no_class(tmp_path: Path, cache: Path) -> None:
 
 def test_an_empty_site(tmp_path: Path, cache: Path) -> None:
     for site in ("north", "south"):
-        makers.tree(tmp_path / site, ("a", "b"), ("cat", "dog"), 5)
+        factories.tree(tmp_path / site, ("a", "b"), ("cat", "dog"), 5)
     (tmp_path / "east").mkdir()
     refused("folders", r"east/a: no images there", data=tmp_path, cache=cache)
     said: list[str] = []
@@ -136,7 +136,7 @@ def test_an_empty_site(tmp_path: Path, cache: Path) -> None:
 
 
 def test_text_in_another_encoding(tmp_path: Path) -> None:
-    makers.fdu(tmp_path)
+    factories.fdu(tmp_path)
     path = tmp_path / "FDU-MTL/dvd.task.train"
     path.write_bytes(path.read_bytes().replace(b"number 7", b"caf\xe9 7"))
     refused("fdu-mtl", r"FDU-MTL/dvd\.task\.train: row 8: not UTF-8 text \(byte 0xe9 at position \d+\)", data=tmp_path)
@@ -150,7 +150,7 @@ def test_text_in_another_encoding(tmp_path: Path) -> None:
     [("no tab here", "row 3: no tab"), ("3\ta text", "row 3: label '3' is not one of 0, 1")],
 )
 def test_a_spoilt_review(tmp_path: Path, line: str, message: str) -> None:
-    makers.fdu(tmp_path)
+    factories.fdu(tmp_path)
     path = tmp_path / "FDU-MTL/books.task.train"
     lines = path.read_text().splitlines()
     lines[2] = line
@@ -160,7 +160,7 @@ def test_a_spoilt_review(tmp_path: Path, line: str, message: str) -> None:
 
 
 def test_a_tsv_without_its_column_or_with_too_few(tmp_path: Path) -> None:
-    makers.glue(tmp_path)
+    factories.glue(tmp_path)
     path = tmp_path / "SST-2/train.tsv"
     text = path.read_text()
     path.write_text(text.replace("film 3 \t1", "film 3"))
@@ -200,7 +200,7 @@ def test_a_spoilt_row_of_a_table_can_be_skipped(tmp_path: Path) -> None:
     [("{", "not JSON"), ('{"domain": "d0", "label": 1}', "no field 'text'"), ("[1]", "no field 'domain'")],
 )
 def test_a_spoilt_json_line(tmp_path: Path, line: str, message: str) -> None:
-    path = makers.jsonl(tmp_path / "t.jsonl")
+    path = factories.jsonl(tmp_path / "t.jsonl")
     lines = path.read_text().splitlines()
     lines[5] = line
     path.write_text("\n".join(lines))
@@ -209,7 +209,7 @@ def test_a_spoilt_json_line(tmp_path: Path, line: str, message: str) -> None:
 
 
 def test_a_spoilt_patient(tmp_path: Path) -> None:
-    makers.heart(tmp_path)
+    factories.heart(tmp_path)
     path = tmp_path / "HeartDisease/processed.va.data"
     text = path.read_text().splitlines()
     path.write_text("\n".join([text[0], text[1].replace("41,", "forty,"), *text[2:]]))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import makers
+import factories
 import pytest
 from PIL import Image
 
@@ -29,7 +29,7 @@ def call(*words: str) -> Any:
 
 
 def test_list_tells_order_sizes_licence_and_place(tmp_path: Path) -> None:
-    makers.digit10(tmp_path)
+    factories.digit10(tmp_path)
     text = call("list", "--data", str(tmp_path)).output
     assert "1. usps          7,291 + 2,007; found 30 + 20" in text
     assert "2. svhn          73,257 + 26,032; found 30 + 20" in text
@@ -45,7 +45,7 @@ def test_list_needs_no_data_folder() -> None:
 
 
 def test_smaller_than_published_is_told_and_only_strict_minds(tmp_path: Path) -> None:
-    makers.digit10(tmp_path)
+    factories.digit10(tmp_path)
     words = ["check", "digit10", "--data", str(tmp_path)]
     result = call(*words)
     assert result.exit_code == 0, result.output
@@ -57,7 +57,7 @@ def test_smaller_than_published_is_told_and_only_strict_minds(tmp_path: Path) ->
 
 
 def test_missing_files_are_named_with_the_place(tmp_path: Path) -> None:
-    makers.digit10(tmp_path)
+    factories.digit10(tmp_path)
     (tmp_path / "SVHN/test_32x32.mat").unlink()
     result = call("check", "digit10", "--data", str(tmp_path))
     assert result.exit_code == 2
@@ -65,14 +65,14 @@ def test_missing_files_are_named_with_the_place(tmp_path: Path) -> None:
 
 
 def test_words_choose_what_is_checked(tmp_path: Path) -> None:
-    makers.digit10(tmp_path)
+    factories.digit10(tmp_path)
     result = call("check", "digit10", "domains=femnist,mnist", "--data", str(tmp_path))
     assert "femnist: 30 train" in result.output
     assert "usps" not in result.output
 
 
 def test_unreadable_samples_exit_2_unless_skipping_is_asked(tmp_path: Path) -> None:
-    makers.fdu(tmp_path)
+    factories.fdu(tmp_path)
     path = tmp_path / "FDU-MTL/books.task.test"
     path.write_bytes(path.read_bytes() + b"1\tcaf\xe9\n")
     stop = call("check", "fdu-mtl", "on_bad=stop", "--data", str(tmp_path))
@@ -82,7 +82,7 @@ def test_unreadable_samples_exit_2_unless_skipping_is_asked(tmp_path: Path) -> N
 
 
 def test_check_reads_the_files_although_they_are_cached(tmp_path: Path) -> None:
-    makers.tree(tmp_path / "mine", ("a", "b"), ("cat", "dog"), 5)
+    factories.tree(tmp_path / "mine", ("a", "b"), ("cat", "dog"), 5)
     words = ["check", "folders", "--data", str(tmp_path / "mine")]
     assert call(*words).exit_code == 0
     image = tmp_path / "mine/a/cat/001.png"
@@ -97,7 +97,7 @@ def test_check_reads_the_files_although_they_are_cached(tmp_path: Path) -> None:
 
 
 def test_a_cut_benchmark_of_the_same_size_differs_by_checksum(tmp_path: Path) -> None:
-    makers.digit10(tmp_path)
+    factories.digit10(tmp_path)
     found = list(checking.check("digit10", data=tmp_path, domains=("mnist",)))
     assert "checksum of its content other than published" in found[0].line
     assert found[0].level == "note"
@@ -109,12 +109,12 @@ def test_show_draws_one_picture(tmp_path: Path, kind: str) -> None:
     mine.mkdir()
     match kind:
         case "images":
-            makers.tree(mine, ("a", "b"), ("cat", "dog"), 12)
+            factories.tree(mine, ("a", "b"), ("cat", "dog"), 12)
         case "sites":
             for site in ("north", "south"):
-                makers.tree(mine / site, ("a", "b"), ("cat", "dog"), 12)
+                factories.tree(mine / site, ("a", "b"), ("cat", "dog"), 12)
         case "text":
-            makers.jsonl(mine / "t.jsonl")
+            factories.jsonl(mine / "t.jsonl")
         case "table":
             lines = [f"d{n % 2},{n // 2 % 2},{n}" for n in range(60)]
             (mine / "t.csv").write_text("domain,label,age\n" + "\n".join(lines))

@@ -7,13 +7,13 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-import makers
+import factories
 import numpy as np
 import pytest
 
 from fedspecial.data import cache as caching
 from fedspecial.data import catalogue
-from fedspecial.data.sources.common import Bad, Chunk
+from fedspecial.data.formats.common import Bad, Chunk
 from fedspecial.errors import InputError
 
 
@@ -139,9 +139,9 @@ def test_default_folder_follows_the_desktop_rule(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_second_load_decodes_no_image(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    makers.tree(tmp_path / "PACS", catalogue.entry("pacs").domains, makers.PACS_CLASSES, 4)
+    factories.tree(tmp_path / "PACS", catalogue.entry("pacs").domains, factories.PACS_CLASSES, 4)
     first = catalogue.load("pacs", data=tmp_path, image_size=16, cache=cache)
-    monkeypatch.setattr("fedspecial.data.sources.folders._picture", lambda *_: pytest.fail("decoded again"))
+    monkeypatch.setattr("fedspecial.data.formats.folders._picture", lambda *_: pytest.fail("decoded again"))
     again = catalogue.load("pacs", data=tmp_path, image_size=16, cache=cache)
     for one, other in zip(first.domains, again.domains, strict=True):
         assert one.train.x.equal(other.train.x)

@@ -7,7 +7,7 @@ from sklearn.datasets import load_digits
 from sklearn.ensemble import RandomForestClassifier
 
 import fedspecial
-from fedspecial.data import digits_shift
+from fedspecial.data.benchmarks import digits_shift
 from fedspecial.errors import InputError
 
 

@@ -8,7 +8,7 @@ import torch
 
 from fedspecial import InputError
 from fedspecial.data.benchmark import Benchmark, Domain
-from worlds import images
+from toy_problems import images
 
 
 def test_the_held_out_part_comes_from_the_training_samples_alone() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import makers
+import factories
 import numpy as np
 import torch
 from hypothesis import given, settings
@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from fedspecial.data import catalogue
 from fedspecial.data.benchmark import Benchmark, Domain, Samples
+from fedspecial.data.benchmarks.tables import ALWAYS_KNOWN, FEATURES
 from fedspecial.data.impute import impute
 from fedspecial.data.partition import Partition, iid
-from fedspecial.data.sources.tables import ALWAYS_KNOWN, FEATURES
 
 NAN = float("nan")
 
@@ -61,7 +61,7 @@ def test_other_kinds_of_data_pass_unchanged() -> None:
 
 
 def test_heart_says_what_was_missing(tmp_path: Path) -> None:
-    benchmark = catalogue.load("heart", data=makers.heart(tmp_path))
+    benchmark = catalogue.load("heart", data=factories.heart(tmp_path))
     assert benchmark.task_names == ["cleveland", "hungary", "switzerland", "va"]
     names = list(FEATURES)
     shown = [name for name in names if name not in ALWAYS_KNOWN]
@@ -76,8 +76,8 @@ def test_heart_says_what_was_missing(tmp_path: Path) -> None:
 
 def test_hearts_scale_is_fixed_beforehand(tmp_path: Path) -> None:
     """A patient's numbers do not depend on who else is in the file."""
-    makers.heart(tmp_path / "few", 24)
-    makers.heart(tmp_path / "many", 60)
+    factories.heart(tmp_path / "few", 24)
+    factories.heart(tmp_path / "many", 60)
     ages = []
     for folder in ("few", "many"):
         x = catalogue.load("heart", data=tmp_path / folder).domains[0]

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import makers
+import factories
 import numpy as np
 import pytest
 import torch
 from PIL import Image
 
 from fedspecial.data import catalogue
-from fedspecial.data.partition import deal
+from fedspecial.data.partition import make_partition
 from fedspecial.errors import InputError
 
 
 def test_a_tree_says_domains_and_classes_by_its_folders(tmp_path: Path, cache: Path) -> None:
-    makers.tree(tmp_path, ("winter", "summer"), ("oak", "fir"), 10)
+    factories.tree(tmp_path, ("winter", "summer"), ("oak", "fir"), 10)
     benchmark = catalogue.load("folders", data=tmp_path, cache=cache, image_size=16)
     assert benchmark.task_names == ["summer", "winter"]
     assert benchmark.classes == ("fir", "oak")
@@ -26,7 +26,7 @@ def test_a_tree_says_domains_and_classes_by_its_folders(tmp_path: Path, cache: P
 
 
 def test_an_unknown_domain_is_refused_with_a_suggestion(tmp_path: Path, cache: Path) -> None:
-    makers.tree(tmp_path, ("winter",), ("oak", "fir"), 5)
+    factories.tree(tmp_path, ("winter",), ("oak", "fir"), 5)
     with pytest.raises(InputError, match=r"no folder 'wintr'.*did you mean 'winter'"):
         catalogue.load("folders", data=tmp_path, cache=cache, domains=("wintr",))
 
@@ -49,21 +49,23 @@ def test_images_of_any_mode_and_shape_become_square_rgb(tmp_path: Path, cache: P
 
 def test_real_sites_are_the_clients(tmp_path: Path, cache: Path) -> None:
     for site, count in (("north", 10), ("south", 20), ("west", 10)):
-        makers.tree(tmp_path / site, ("a", "b"), ("cat", "dog"), count)
+        factories.tree(tmp_path / site, ("a", "b"), ("cat", "dog"), count)
     benchmark = catalogue.load("folders", data=tmp_path, cache=cache, image_size=8)
     assert benchmark.task_names == ["a", "b"]
     for domain in benchmark.domains:
         assert domain.sites is not None
         assert [len(rows) for rows in domain.sites] == [14, 28, 14]
-        parts = deal("dirichlet", domain.train.y.numpy(), 99, sites=domain.sites, rng=np.random.default_rng(0))
+        parts = make_partition(
+            "dirichlet", domain.train.y.numpy(), 99, sites=domain.sites, rng=np.random.default_rng(0)
+        )
         assert parts.num_clients == 3
     assert benchmark.input_shape == (3, 8, 8)
 
 
 def test_a_capped_site_keeps_its_own_rows(tmp_path: Path, cache: Path) -> None:
-    makers.tree(tmp_path / "north", ("a",), ("cat", "dog"), 10)
-    for file in makers.tree(tmp_path / "south", ("a",), ("cat", "dog"), 10).rglob("*.png"):
-        makers.image(file, 255)
+    factories.tree(tmp_path / "north", ("a",), ("cat", "dog"), 10)
+    for file in factories.tree(tmp_path / "south", ("a",), ("cat", "dog"), 10).rglob("*.png"):
+        factories.image(file, 255)
     domain = catalogue.load("folders", data=tmp_path, cache=cache, image_size=8, cap=16).domains[0]
     assert domain.sites is not None
     assert len(domain.train) == 16
@@ -73,8 +75,8 @@ def test_a_capped_site_keeps_its_own_rows(tmp_path: Path, cache: Path) -> None:
 
 
 def test_mixed_depths_are_refused(tmp_path: Path, cache: Path) -> None:
-    makers.tree(tmp_path, ("a",), ("cat",), 2)
-    makers.image(tmp_path / "site/a/cat/1.png", 5)
+    factories.tree(tmp_path, ("a",), ("cat",), 2)
+    factories.image(tmp_path / "site/a/cat/1.png", 5)
     with pytest.raises(InputError, match="different depths"):
         catalogue.load("folders", data=tmp_path, cache=cache)
 
@@ -130,7 +132,7 @@ def test_the_scale_is_the_first_domains_training_rows(tmp_path: Path) -> None:
 
 
 def test_json_lines_of_texts(tmp_path: Path) -> None:
-    path = makers.jsonl(tmp_path / "mine.jsonl")
+    path = factories.jsonl(tmp_path / "mine.jsonl")
     benchmark = catalogue.load("folders", data=path, length=8, site_column="who")
     assert benchmark.kind == "text"
     assert benchmark.classes == ("no", "yes")

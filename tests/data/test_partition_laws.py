@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedspecial.data import partition
-from fedspecial.data.partition import Partition, deal
+from fedspecial.data.partition import Partition, make_partition
 from fedspecial.errors import InputError
 
 KINDS = [kind for kind in partition.KINDS if kind != "sites"]
@@ -20,7 +20,7 @@ def labels_of(seed: int, rows: int, classes: int) -> np.ndarray:
 
 
 def dealt(kind: str, labels: np.ndarray, clients: int, alpha: float, least: int, seed: int = 0) -> Partition:
-    return deal(kind, labels, clients, alpha=alpha, min_per_client=least, rng=np.random.default_rng(seed))
+    return make_partition(kind, labels, clients, alpha=alpha, min_per_client=least, rng=np.random.default_rng(seed))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -70,13 +70,13 @@ def test_iid_sizes_differ_by_one_at_most() -> None:
 
 def test_two_shards_mean_few_classes() -> None:
     labels = np.repeat(np.arange(10), 40)
-    parts = deal("shards", labels, 10, shards_per_client=2, rng=np.random.default_rng(0))
+    parts = make_partition("shards", labels, 10, shards_per_client=2, rng=np.random.default_rng(0))
     assert max(len(np.unique(labels[parts.rows(client)])) for client in range(10)) <= 4
 
 
 def test_quantity_skews_sizes_and_not_classes() -> None:
     labels = np.repeat(np.arange(4), 1000)
-    parts = deal("quantity", labels, 5, alpha=0.3, min_per_client=200, rng=np.random.default_rng(1))
+    parts = make_partition("quantity", labels, 5, alpha=0.3, min_per_client=200, rng=np.random.default_rng(1))
     assert parts.sizes.max() > 2 * parts.sizes.min()
     for client in range(5):
         share = np.bincount(labels[parts.rows(client)], minlength=4) / parts.sizes[client]
@@ -95,7 +95,7 @@ def test_small_alpha_means_few_classes_a_client() -> None:
 
 def test_real_sites_stay_as_they_are_whatever_is_asked() -> None:
     sites = (np.array([0, 3]), np.array([], np.int64), np.array([1, 2, 4]))
-    parts = deal("dirichlet", np.zeros(5), 8, sites=sites, rng=np.random.default_rng(0))
+    parts = make_partition("dirichlet", np.zeros(5), 8, sites=sites, rng=np.random.default_rng(0))
     assert [parts.rows(client).tolist() for client in range(3)] == [[0, 3], [], [1, 2, 4]]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fedspecial.config import Config, first_words, preset_names, preset_words
+from fedspecial.config import Config, merge_settings, preset_names, preset_settings
 from fedspecial.data import catalogue
 
 PAPER = ["digit10", "vlcs", "pacs", "dn4il", "cifar100", "glue"]
@@ -18,13 +18,13 @@ def test_every_benchmark_of_the_issue_has_its_preset() -> None:
 
 @pytest.mark.parametrize("name", PAPER + CPU + OWN)
 def test_a_preset_resolves(name: str) -> None:
-    words = preset_words(name)
+    words = preset_settings(name)
     entry = catalogue.entry(words["benchmark"])
     domains = words.get("domains")
     catalogue.pick(entry, tuple(domains) if domains else None)
     catalogue.merged(entry, words.get("options", {}))
     assert set(words) - {"methods"} <= set(Config.model_fields)
-    found = first_words({"benchmark": name, "method": "special"})
+    found = merge_settings({"benchmark": name, "method": "special"})
     assert found["benchmark"] == entry.name
     assert found["lam"] == words["methods"]["special"]["lam"]
 
@@ -39,7 +39,7 @@ def test_a_preset_resolves(name: str) -> None:
     ],
 )
 def test_the_papers_values(name: str, rounds: int, alpha: float, lam: float, lam_c: float) -> None:
-    words = preset_words(name)
+    words = preset_settings(name)
     assert (words["rounds"], words["alpha"], words["local_epochs"]) == (rounds, alpha, 5)
     assert (words["clients"], words["clients_per_round"], words["batch_size"]) == (8, 4, 32)
     assert (words["client_lr"], words["client_lr_decay"], words["server_lr"]) == (0.001, 0.96, "1/i")

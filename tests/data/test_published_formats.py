@@ -7,15 +7,15 @@ import subprocess
 import sys
 from pathlib import Path
 
-import makers
+import factories
 import numpy as np
 import pytest
 import torch
 
 from fedspecial.data import catalogue
-from fedspecial.data.sources import libsvm, mat, tokens
-from fedspecial.data.sources.assemble import capped, split
-from fedspecial.data.sources.common import Bad
+from fedspecial.data.formats import libsvm, mat, tokens
+from fedspecial.data.formats.assemble import capped, split
+from fedspecial.data.formats.common import Bad
 from fedspecial.errors import InputError
 
 DIGITS = ("usps", "svhn", "femnist", "mnist")
@@ -29,12 +29,12 @@ def test_the_catalogue_imports_without_torch() -> None:
 
 
 def test_digit10_is_one_input_in_the_papers_order(tmp_path: Path, cache: Path) -> None:
-    benchmark = catalogue.load("digit10", data=makers.digit10(tmp_path), cache=cache)
+    benchmark = catalogue.load("digit10", data=factories.digit10(tmp_path), cache=cache)
     assert benchmark.task_names == ["usps", "svhn", "emnist", "mnist"]
     assert benchmark.input_shape == (3, 32, 32)
     assert benchmark.domains[0].train.x.dtype == torch.uint8
     for domain in benchmark.domains:
-        assert domain.train.y.tolist() == makers.labels(30).tolist()
+        assert domain.train.y.tolist() == factories.labels(30).tolist()
         assert len(domain.test) == 20
 
 
@@ -46,15 +46,15 @@ def test_published_sizes_add_up_to_the_papers() -> None:
 
 
 def test_femnist_never_goes_by_the_name_of_emnist(tmp_path: Path, cache: Path) -> None:
-    makers.idx(tmp_path / "FEMNIST-digits", "femnist-digits-train")
-    makers.idx(tmp_path / "FEMNIST-digits", "femnist-digits-test")
+    factories.idx(tmp_path / "FEMNIST-digits", "femnist-digits-train")
+    factories.idx(tmp_path / "FEMNIST-digits", "femnist-digits-test")
     assert catalogue.load("digit10", data=tmp_path, domains=("femnist",), cache=cache).task_names == ["femnist"]
     with pytest.raises(InputError, match=r"EMNIST/raw/emnist-digits-train.*nist\.gov"):
         catalogue.load("digit10", data=tmp_path, domains=("emnist",), cache=cache)
 
 
 def test_mnist_pixels_survive_the_margin(tmp_path: Path, cache: Path) -> None:
-    makers.digit10(tmp_path)
+    factories.digit10(tmp_path)
     with gzip.open(tmp_path / "MNIST/raw/train-images-idx3-ubyte.gz") as stream:
         raw = np.frombuffer(stream.read(), np.uint8, offset=16).reshape(-1, 28, 28)
     x = catalogue.load("digit10", data=tmp_path, domains=("mnist",), cache=cache).domains[0].train.x
@@ -64,7 +64,7 @@ def test_mnist_pixels_survive_the_margin(tmp_path: Path, cache: Path) -> None:
 
 
 def test_emnist_is_stood_upright(tmp_path: Path, cache: Path) -> None:
-    makers.digit10(tmp_path)
+    factories.digit10(tmp_path)
     with gzip.open(tmp_path / "EMNIST/raw/emnist-digits-train-images-idx3-ubyte.gz") as stream:
         raw = np.frombuffer(stream.read(), np.uint8, offset=16).reshape(-1, 28, 28)
     x = catalogue.load("digit10", data=tmp_path, domains=("emnist",), cache=cache).domains[0].train.x
@@ -75,7 +75,7 @@ def test_emnist_is_stood_upright(tmp_path: Path, cache: Path) -> None:
 def test_lying_digits_are_the_upright_ones_mirrored_at_the_diagonal(
     upright: str, lying: str, tmp_path: Path, cache: Path
 ) -> None:
-    benchmark = catalogue.load("digit10", data=makers.digit10(tmp_path), domains=(upright, lying), cache=cache)
+    benchmark = catalogue.load("digit10", data=factories.digit10(tmp_path), domains=(upright, lying), cache=cache)
     stands, lies = benchmark.domains
     assert lies.train.x.equal(stands.train.x.transpose(2, 3))
     assert lies.train.y.equal(stands.train.y)
@@ -83,19 +83,19 @@ def test_lying_digits_are_the_upright_ones_mirrored_at_the_diagonal(
 
 
 def test_labels_of_usps_and_svhn_become_digits(tmp_path: Path) -> None:
-    makers.libsvm(tmp_path / "usps.bz2", 10)
-    makers.mat(tmp_path / "train_32x32.mat", 10)
+    factories.libsvm(tmp_path / "usps.bz2", 10)
+    factories.mat(tmp_path / "train_32x32.mat", 10)
     assert libsvm.read(tmp_path / "usps.bz2", Bad())[1].tolist() == list(range(10))
     assert mat.read(tmp_path / "train_32x32.mat", Bad())[1].tolist() == list(range(10))
 
 
 def test_domains_are_chosen_and_ordered(tmp_path: Path, cache: Path) -> None:
-    benchmark = catalogue.load("digit10", data=makers.digit10(tmp_path), domains=("mnist", "usps"), cache=cache)
+    benchmark = catalogue.load("digit10", data=factories.digit10(tmp_path), domains=("mnist", "usps"), cache=cache)
     assert benchmark.task_names == ["mnist", "usps"]
 
 
 def test_cap_takes_a_fixed_and_representative_choice(tmp_path: Path, cache: Path) -> None:
-    makers.digit10(tmp_path, 100)
+    factories.digit10(tmp_path, 100)
     ask = dict(data=tmp_path, domains=("mnist",), cache=cache, cap=40)
     first, again, other = (catalogue.load("digit10", seed=seed, **ask).domains[0].train for seed in (1, 1, 2))  # type: ignore[arg-type]
     assert torch.bincount(first.y).tolist() == [4] * 10
@@ -125,7 +125,7 @@ def test_the_split_is_70_30_in_each_class_and_fixed_by_the_seed() -> None:
 def test_pacs_and_vlcs_are_trees(tmp_path: Path, cache: Path) -> None:
     for name in ("pacs", "vlcs"):
         entry = catalogue.entry(name)
-        makers.tree(tmp_path / name.upper(), entry.domains, entry.classes, 10)
+        factories.tree(tmp_path / name.upper(), entry.domains, entry.classes, 10)
         benchmark = catalogue.load(name, data=tmp_path, image_size=24, cache=cache)
         assert benchmark.task_names == list(entry.domains)
         assert benchmark.input_shape == (3, 24, 24)
@@ -145,7 +145,7 @@ def test_dn4il_follows_its_lists(tmp_path: Path, cache: Path) -> None:
             for label in range(100):
                 for number in range(count):
                     name = f"{domain}/thing{label:02}/{part}_{number}.png"
-                    makers.image(tmp_path / "DomainNet" / name, label + number, 8)
+                    factories.image(tmp_path / "DomainNet" / name, label + number, 8)
                     lines.append(f"{name} {label}")
             (lists / f"{domain}_{part}.txt").write_text("\n".join(lines) + "\n")
     benchmark = catalogue.load("dn4il", data=tmp_path, domains=("sketch", "real"), image_size=8, cache=cache)
@@ -163,7 +163,7 @@ def test_dn4il_follows_its_lists(tmp_path: Path, cache: Path) -> None:
 
 
 def test_cifar_brings_twenty_new_classes_a_task(tmp_path: Path) -> None:
-    benchmark = catalogue.load("cifar100", data=makers.cifar(tmp_path))
+    benchmark = catalogue.load("cifar100", data=factories.cifar(tmp_path))
     assert benchmark.incremental == "class"
     for task, domain in enumerate(benchmark.domains):
         assert sorted(set(domain.train.y.tolist())) == list(range(20 * task, 20 * task + 20))
@@ -180,7 +180,7 @@ def test_the_pickled_cifar_is_refused_with_the_reason(tmp_path: Path) -> None:
 
 
 def test_glue_reads_sentences_and_pairs(tmp_path: Path) -> None:
-    makers.glue(tmp_path)
+    factories.glue(tmp_path)
     benchmark = catalogue.load("glue", data=tmp_path, length=16)
     assert benchmark.task_names == ["sst2", "qqp", "qnli"]
     assert benchmark.input_shape == (16,)
@@ -192,7 +192,7 @@ def test_glue_reads_sentences_and_pairs(tmp_path: Path) -> None:
 
 
 def test_qnli_without_its_training_part_is_split(tmp_path: Path) -> None:
-    makers.glue(tmp_path)
+    factories.glue(tmp_path)
     (tmp_path / "QNLI/train.tsv").unlink()
     said: list[str] = []
     domain = catalogue.load("glue", data=tmp_path, domains=("qnli",), notice=said.append).domains[0]
@@ -201,14 +201,14 @@ def test_qnli_without_its_training_part_is_split(tmp_path: Path) -> None:
 
 
 def test_a_missing_qqp_says_what_may_stand_in(tmp_path: Path) -> None:
-    makers.glue(tmp_path)
+    factories.glue(tmp_path)
     (tmp_path / "QQP/train.tsv").unlink()
     with pytest.raises(InputError, match=r"QQP/train\.tsv: .*domains=sst2,mrpc,qnli"):
         catalogue.load("glue", data=tmp_path)
 
 
 def test_fdu_mtl_has_four_domains_by_default(tmp_path: Path) -> None:
-    benchmark = catalogue.load("fdu-mtl", data=makers.fdu(tmp_path))
+    benchmark = catalogue.load("fdu-mtl", data=factories.fdu(tmp_path))
     assert benchmark.task_names == ["books", "electronics", "dvd", "kitchen"]
     assert len(catalogue.entry("fdu-mtl").all_domains) == 16
 
@@ -217,7 +217,7 @@ def test_words_hash_alike_everywhere() -> None:
     ids = tokens.hashed([("Good film!",), ("good FILM !",)], vocab=1000, length=5)
     assert ids[0].tolist() == ids[1].tolist()
     code = (
-        "from fedspecial.data.sources.tokens import hashed;"
+        "from fedspecial.data.formats.tokens import hashed;"
         "print(hashed([('Good film!',)], vocab=1000, length=5).tolist())"
     )
     run = subprocess.run(
@@ -253,7 +253,7 @@ def test_word_pairs_follow_the_words() -> None:
     ],
 )
 def test_what_cannot_be_asked_is_refused(tmp_path: Path, cache: Path, words: dict[str, object], message: str) -> None:
-    asked = {"name": "digit10", "data": makers.digit10(tmp_path), "cache": cache} | words
+    asked = {"name": "digit10", "data": factories.digit10(tmp_path), "cache": cache} | words
     with pytest.raises(InputError, match=message):
         catalogue.load(**asked)  # type: ignore[arg-type]
 
@@ -265,7 +265,7 @@ def test_no_data_folder_gives_one_clear_line(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_the_embedded_benchmark_is_an_entry_like_others() -> None:
-    from fedspecial.data import digits_shift
+    from fedspecial.data.benchmarks import digits_shift
 
     assert catalogue.entry("digits-shift").domains == tuple(digits_shift.DOMAINS)
     first = next(iter(digits_shift.DOMAINS))
@@ -273,6 +273,6 @@ def test_the_embedded_benchmark_is_an_entry_like_others() -> None:
 
 
 def test_a_pretrained_tokenizer_needs_its_extra_or_its_folder(tmp_path: Path) -> None:
-    makers.fdu(tmp_path)
+    factories.fdu(tmp_path)
     with pytest.raises(InputError, match="tokenizer"):
         catalogue.load("fdu-mtl", data=tmp_path, tokenizer=str(tmp_path / "nowhere"))

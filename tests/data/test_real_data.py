@@ -11,11 +11,11 @@ import pytest
 import torch
 
 from fedspecial.data import catalogue
+from fedspecial.data.benchmarks.tables import read_hospital
 from fedspecial.data.check import check
+from fedspecial.data.formats.common import Bad
 from fedspecial.data.impute import impute
-from fedspecial.data.partition import deal
-from fedspecial.data.sources.common import Bad
-from fedspecial.data.sources.tables import read_hospital
+from fedspecial.data.partition import make_partition
 
 DIGITS = ("usps", "svhn", "femnist", "mnist")
 
@@ -71,7 +71,7 @@ def test_heart(real: Path, real_cache: Path) -> None:
     assert [train + test for train, test in found] == [303, 294, 123, 200]
     benchmark = catalogue.load("heart", data=real)
     partitions = [
-        deal("dirichlet", d.train.y.numpy(), 4, alpha=1, min_per_client=2, rng=np.random.default_rng(25))
+        make_partition("dirichlet", d.train.y.numpy(), 4, alpha=1, min_per_client=2, rng=np.random.default_rng(25))
         for d in benchmark.domains
     ]
     for domain in impute(benchmark, partitions).domains:

@@ -1,11 +1,11 @@
-"""Small runs whose models are known to the last bit, as a table: name → the words of the run and how it is carried out.
+"""Small runs whose models are known to the last bit, as a table: name → the settings of the run and how it is carried out.
 
 The law: a change that is not meant to change what is learned leaves the hash of every one of these models as it is in
 `hashes.json`. The hash is that of the model's layout (names and shapes of its tensors) and of its float32 values, so a
 renamed layer changes it as well. It is only comparable on the same type of CPU with the same torch.
 
 Every word that makes a run small stands here; the rest is the preset's. All data is rendered from what scikit-learn
-brings along or written by `makers` from fixed seeds, and no case reads an image format: files are plain text, raw
+brings along or written by `factories` from fixed seeds, and no case reads an image format: files are plain text, raw
 bytes, or gzip, whose contents do not depend on the version of zlib.
 """
 
@@ -27,36 +27,36 @@ import numpy as np
 import torch
 
 TESTS = Path(__file__).resolve().parent.parent
-sys.path.extend(str(TESTS / folder) for folder in (".", "data", "deploy"))
+sys.path.extend(str(TESTS / folder) for folder in (".", "data", "flower"))
 
 # All that is not the public door to the package is imported here and nowhere else.
-import makers  # noqa: E402
+import factories  # noqa: E402
 
 import fedspecial  # noqa: E402
 from processes import ENVIRONMENT  # noqa: E402
-from worlds import learn_words  # noqa: E402
+from toy_problems import learn_settings  # noqa: E402
 
 with warnings.catch_warnings():  # Flower and what it stands on warn when they are imported
     warnings.simplefilter("ignore")
-    from fleets import federate, finished
+    from flower_fixtures import federate, finished
 
-DYING = TESTS / "resume" / "dying.py"
+KILL_POINTS = TESTS / "resume" / "kill_points.py"
 TRANSPOSED = "femnist-lying"  # FEMNIST's digits mirrored at the diagonal, by the name of that domain
 METHODS = ("fedavg", "fedprox", "fedcil", "mfcl", "srfdil", "pfeddil", "flwf2t", "special-c", "special")
 
-Words = dict[str, Any]
+Settings = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Case:
     """A run.
 
-    words: of the run, `benchmark` and `method` among them
+    settings: of the run, `benchmark` and `method` among them
     files: writes the files it learns from into a folder; None where the benchmark is embedded
     way:   "alone" in this process, "killed" with SIGKILL in its second task and resumed, or over the "flower" grid
     """
 
-    words: Words
+    settings: Settings
     files: Callable[[Path], object] | None = None
     way: Literal["alone", "killed", "flower"] = "alone"
 
@@ -67,19 +67,19 @@ def transposed_files(root: Path) -> None:
         ("FEMNIST-digits", ("femnist-digits-train", "femnist-digits-test")),
     ):
         for part in parts:
-            makers.idx(root / folder, part, 40)
+            factories.idx(root / folder, part, 40)
 
 
 # Several steps a round, so that methods which pull a client back differ from FedAvg; the accuracies are not looked at.
-BRIEF: Words = {"rounds": 2, "seed": 25, "eval_every": 0, "eval_cap": 20}
-DIGITS: Words = {"benchmark": "digits-shift", "cap": 160, "local_epochs": 2, "batch_size": 8, "min_per_client": 4}
+BRIEF: Settings = {"rounds": 2, "seed": 25, "eval_every": 0, "eval_cap": 20}
+DIGITS: Settings = {"benchmark": "digits-shift", "cap": 160, "local_epochs": 2, "batch_size": 8, "min_per_client": 4}
 DIGITS |= BRIEF
 # Two of the four worlds, for what is no method.
-PAIR: Words = {**DIGITS, "domains": "paper,neon", "method": "fedavg"}
-FEW: Words = {"clients": 4, "clients_per_round": 3, "min_per_client": 2, "batch_size": 8, **BRIEF}
+PAIR: Settings = {**DIGITS, "domains": "paper,neon", "method": "fedavg"}
+FEW: Settings = {"clients": 4, "clients_per_round": 3, "min_per_client": 2, "batch_size": 8, **BRIEF}
 
 # What would take long, and a cache so small that samples have to be chosen for it.
-SIZES: dict[str, Words] = {
+SIZES: dict[str, Settings] = {
     "fedcil": {"generator_width": 4, "server_iterations": 2},
     "mfcl": {"generator_width": 4, "latent": 16, "synthetic": 8, "iterations": 20},
     "srfdil": {"cache": 10},
@@ -88,10 +88,10 @@ SIZES: dict[str, Words] = {
 CASES: dict[str, Case] = {
     **{f"method-{name}": Case({**DIGITS, "method": name, **SIZES.get(name, {})}) for name in METHODS},
     "classes-that-grow": Case(
-        {**FEW, "benchmark": "cifar100-cpu", "method": "special", "width": 4, "cap": 100}, makers.cifar
+        {**FEW, "benchmark": "cifar100-cpu", "method": "special", "width": 4, "cap": 100}, factories.cifar
     ),
-    "text": Case({**FEW, "benchmark": "text-cpu", "method": "special"}, makers.fdu),
-    "heart": Case({**FEW, "benchmark": "heart", "method": "special"}, makers.heart),
+    "text": Case({**FEW, "benchmark": "text-cpu", "method": "special"}, factories.fdu),
+    "heart": Case({**FEW, "benchmark": "heart", "method": "special"}, factories.heart),
     "transposed": Case(
         {**FEW, "benchmark": "digit10-cpu", "method": "special", "width": 4, "domains": f"mnist,{TRANSPOSED}"},
         transposed_files,
@@ -114,26 +114,26 @@ CASES: dict[str, Case] = {
 def learn(name: str, folder: Path) -> str:
     """Carry the case out in an empty folder; the hash of the model it ends with."""
     case = CASES[name]
-    words, run = dict(case.words), folder / "run"
+    settings, run = dict(case.settings), folder / "run"
     if case.way == "killed":
-        return killed_and_resumed(words, run)
+        return killed_and_resumed(settings, run)
     if case.way == "flower":
-        return str(finished(federate(folder, words.pop("method"), **words))["model_sha256"])
+        return str(finished(federate(folder, settings.pop("method"), **settings))["model_sha256"])
     if case.files is None:
-        return learn_words(run, **words).model_sha256
+        return learn_settings(run, **settings).model_sha256
     with (
-        patch.object(makers, "RNG", np.random.default_rng(3)),
+        patch.object(factories, "RNG", np.random.default_rng(3)),
         patch.dict(os.environ, {"XDG_CACHE_HOME": str(folder / "cache")}),
     ):
         case.files(folder / "data")
-        return learn_words(run, **words, data=str(folder / "data")).model_sha256
+        return learn_settings(run, **settings, data=str(folder / "data")).model_sha256
 
 
-def killed_and_resumed(words: Words, run: Path) -> str:
+def killed_and_resumed(settings: Settings, run: Path) -> str:
     """A process of its own that is killed in the second task, and a second one's work done here."""
-    pairs = [f"{key}={value}" for key, value in {**words, "out": run}.items() if key != "benchmark"]
+    pairs = [f"{key}={value}" for key, value in {**settings, "out": run}.items() if key != "benchmark"]
     point = ["before a round's event", "3"]
-    command = [sys.executable, str(DYING), *point, "run", words["benchmark"], *pairs]
+    command = [sys.executable, str(KILL_POINTS), *point, "run", settings["benchmark"], *pairs]
     done = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, check=False)
     assert done.returncode == -signal.SIGKILL, done.stderr
     assert not (run / "result.json").exists()

@@ -14,15 +14,15 @@ from torch import Tensor
 
 from fedspecial.core.events import read_events
 from fedspecial.engine.loop import Run
-from fedspecial.methods.base import Local, Method
+from fedspecial.methods.base import ClientContext, Method
 from fedspecial.methods.fedprox import FedProx
 from fedspecial.methods.special import Special
 from fedspecial.methods.special_c import SpecialC
-from worlds import Scalar, begin, play, points
+from toy_problems import Scalar, begin, play, points
 
 
-def half_square(self: Method, local: Local, x: Tensor, y: Tensor) -> Tensor:
-    return 0.5 * (local.model.module(x) - x).square().mean()
+def half_square(self: Method, context: ClientContext, x: Tensor, y: Tensor) -> Tensor:
+    return 0.5 * (context.model.module(x) - x).square().mean()
 
 
 @pytest.fixture(autouse=True)
@@ -30,14 +30,14 @@ def _quadratic_clients(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Method, "loss", half_square)
 
 
-def follow(folder: Path, method: Method, **words: object) -> tuple[Run, list[float]]:
+def follow(folder: Path, method: Method, **settings: object) -> tuple[Run, list[float]]:
     """w after each round of: task 1 with x = (1, 3), task 2 with x = (−1, −3), two rounds each."""
     weights: list[float] = []
     run = begin(
         folder, "fedavg", points([1.0, 3.0], [-1.0, -3.0]), module=Scalar(), clients=2, clients_per_round=2,
-        rounds=2, client_lr=0.5, client_lr_decay=1.0, eval_every=0, min_per_client=0, **{"local_epochs": 1, **words},
+        rounds=2, client_lr=0.5, client_lr_decay=1.0, eval_every=0, min_per_client=0, **{"local_epochs": 1, **settings},
     )  # fmt: skip
-    run.method = run.engine.place.method = method
+    run.method = run.engine.runner.method = method
     run.federation.rows = lambda task, client: np.array([client])  # type: ignore[method-assign]
     run.listeners = (lambda event: weights.append(float(run.vector[0])) if event.event == "round" else None,)
     return play(run), weights

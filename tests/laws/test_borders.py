@@ -12,39 +12,39 @@ from torch import nn
 
 from fedspecial.core.events import of_kind, read_events
 from fedspecial.core.messages import Broadcast, ClientState, ServerState
-from fedspecial.methods.base import Answer, Ask, Conversation, Desk, Local, Method
-from worlds import begin, play, rotated_blobs
+from fedspecial.methods.base import ClientContext, Exchange, Method, Query, QueryResult, ServerContext
+from toy_problems import begin, play, rotated_blobs
 
 
 @dataclass(frozen=True)
 class Surveyor(Method):
     """At each task's end: every client says how many samples it has, then hears the total."""
 
-    def departure(self, server: ServerState, desk: Desk) -> Conversation:
-        counts = yield Ask("count", lambda m: Broadcast(desk.task, 0, {"theta": server.theta}))
+    def departure(self, server: ServerState, context: ServerContext) -> Exchange:
+        counts = yield Query("count", lambda m: Broadcast(context.task, 0, {"theta": server.theta}))
         total = sum(int(answer.numbers["samples"]) for answer in counts.values())
-        server.numbers[f"total{desk.task}"] = total
-        yield Ask("hear", lambda m: Broadcast(desk.task, 0, {}, numbers={"total": total}), clients=[0, 2])
+        server.numbers[f"total{context.task}"] = total
+        yield Query("hear", lambda m: Broadcast(context.task, 0, {}, numbers={"total": total}), clients=[0, 2])
 
-    def answer(self, local: Local, stage: str) -> Answer:
+    def answer(self, context: ClientContext, stage: str) -> QueryResult:
         if stage == "count":
-            return Answer({"mean": local.model.vector.mean()[None]}, {"samples": len(local.data)})
-        local.state.numbers["total"] = local.broadcast.numbers["total"]
-        return Answer()
+            return QueryResult({"mean": context.model.vector.mean()[None]}, {"samples": len(context.data)})
+        context.state.numbers["total"] = context.broadcast.numbers["total"]
+        return QueryResult()
 
 
 @dataclass(frozen=True)
 class WithNetwork(Method):
     """A network that clients move by their number beside the model."""
 
-    def networks(self, world: Any) -> dict[str, nn.Module]:
+    def networks(self, problem: Any) -> dict[str, nn.Module]:
         return {"extra": nn.Linear(2, 1, bias=False)}
 
     def broadcast(self, server: ServerState, client: int, task: int, round: int) -> Broadcast:
         return Broadcast(task, round, {"theta": server.theta, "extra": server.tensors["extra"]})
 
-    def end_round(self, local: Local) -> None:
-        local.networks["extra"].vector.add_(local.client)
+    def end_round(self, context: ClientContext) -> None:
+        context.networks["extra"].vector.add_(context.client)
 
     def server_step(self, server: ServerState, mean: Any, info: Any) -> dict[str, float]:
         server.tensors["extra"].add_(mean["extra"])
@@ -72,12 +72,12 @@ class TwoModels(Method):
             (server.theta if name == "theta" else server.tensors[name]).add_(delta)
         return {}
 
-    def prediction(self, server: ServerState, client: int, task: int) -> Broadcast:
+    def eval_broadcast(self, server: ServerState, client: int, task: int) -> Broadcast:
         return self.broadcast(server, client, task, 0)
 
 
-def played(folder: Path, method: Method, **words: Any) -> Any:
-    return begin(folder, "fedavg", rotated_blobs(tasks=2), method_object=method, **words)
+def played(folder: Path, method: Method, **settings: Any) -> Any:
+    return begin(folder, "fedavg", rotated_blobs(tasks=2), method_object=method, **settings)
 
 
 def test_every_client_answers_and_an_answer_may_come_back(tmp_path: Path) -> None:
@@ -102,9 +102,9 @@ def test_talking_does_not_change_what_is_learned(tmp_path: Path) -> None:
 def test_an_answer_that_is_not_finite_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     answer = Surveyor.answer
 
-    def spoilt(self: Surveyor, local: Local, stage: str) -> Answer:
-        heard = answer(self, local, stage)
-        return Answer({"mean": torch.tensor([float("nan")])}, heard.numbers) if local.client == 1 else heard
+    def spoilt(self: Surveyor, context: ClientContext, stage: str) -> QueryResult:
+        heard = answer(self, context, stage)
+        return QueryResult({"mean": torch.tensor([float("nan")])}, heard.numbers) if context.client == 1 else heard
 
     monkeypatch.setattr(Surveyor, "answer", spoilt)
     play(played(tmp_path / "run", Surveyor()))
@@ -130,7 +130,7 @@ def test_personal_accuracy_is_the_mean_over_clients(tmp_path: Path) -> None:
     run = play(played(tmp_path / "run", TwoModels(), server_lr=1.0))
     test = run.federation.domain(1).test
     even, odd = (
-        run.engine.place.accuracy(client, run.method.prediction(run.server, client, 2), ClientState(), test)  # type: ignore[attr-defined]
+        run.engine.runner.accuracy(client, run.method.eval_broadcast(run.server, client, 2), ClientState(), test)  # type: ignore[attr-defined]
         for client in (0, 1)
     )
     row = of_kind(read_events(tmp_path / "run" / "events.jsonl"), "task_finished")[-1]["accuracy"]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fedspecial.report.comparison import Spread, Summary, draw_matrices, markdown, mean_matrix
-from worlds import learn
+from toy_problems import learn
 
 
 def test_a_spread_is_the_mean_and_the_sample_deviation() -> None:

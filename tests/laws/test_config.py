@@ -1,4 +1,4 @@
-"""Words of a run: how they are settled, and that settling them again changes nothing."""
+"""Settings of a run: how they are settled, and that settling them again changes nothing."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedspecial import InputError, methods
-from fedspecial.config import Config, first_words, parse_pairs, preset_names, resolve
+from fedspecial.config import Config, merge_settings, parse_pairs, preset_names, resolve
 
-words = st.fixed_dictionaries(
+settings = st.fixed_dictionaries(
     {"method": st.sampled_from(methods.names()), "clients": st.integers(5, 20)},
     optional={
         "rounds": st.integers(1, 50),
@@ -26,17 +26,17 @@ words = st.fixed_dictionaries(
 )
 
 
-@given(words)
+@given(settings)
 def test_settled_words_settle_to_themselves(given_words: dict[str, Any]) -> None:
-    once = resolve(first_words(given_words))
-    written = yaml.safe_load(yaml.safe_dump(once.words()))
+    once = resolve(merge_settings(given_words))
+    written = yaml.safe_load(yaml.safe_dump(once.settings()))
     assert resolve(written) == once
-    assert resolve(first_words(written)) == once
+    assert resolve(merge_settings(written)) == once
 
 
-@given(words)
+@given(settings)
 def test_the_users_words_win(given_words: dict[str, Any]) -> None:
-    config = resolve(first_words(given_words)).config
+    config = resolve(merge_settings(given_words)).config
     for key, value in given_words.items():
         expected = ("paper", "neon") if key == "domains" else value
         assert getattr(config, key) == expected
@@ -45,18 +45,18 @@ def test_the_users_words_win(given_words: dict[str, Any]) -> None:
 @pytest.mark.parametrize("name", preset_names())
 def test_every_preset_settles_for_every_method(name: str) -> None:
     for method in methods.names():
-        resolved = resolve(first_words({"benchmark": name, "method": method}))
+        resolved = resolve(merge_settings({"benchmark": name, "method": method}))
         assert resolved.config.method == method
 
 
 def test_a_presets_lambda_gives_way_to_the_users_mu() -> None:
-    method = resolve(first_words({"benchmark": "digit10", "mu": 0.5})).method
+    method = resolve(merge_settings({"benchmark": "digit10", "mu": 0.5})).method
     assert (method.lam, method.mu) == (None, 0.5)
-    assert resolve(first_words({"benchmark": "digit10"})).method.lam == 0.25
+    assert resolve(merge_settings({"benchmark": "digit10"})).method.lam == 0.25
 
 
 def test_local_steps_replace_local_epochs() -> None:
-    config = resolve(first_words({"local_steps": 3})).config
+    config = resolve(merge_settings({"local_steps": 3})).config
     assert (config.local_steps, config.local_epochs) == (3, None)
 
 
@@ -106,5 +106,5 @@ def test_pairs_that_say_nothing_are_refused(pairs: list[str], message: str) -> N
 )
 def test_words_that_cannot_be_used_are_refused_by_name(given_words: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message) as refused:
-        resolve(first_words(given_words))
+        resolve(merge_settings(given_words))
     assert "\n" not in str(refused.value)

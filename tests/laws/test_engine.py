@@ -15,7 +15,7 @@ from fedspecial import Benchmark, Domain, InputError, Method
 from fedspecial.core.events import read_events
 from fedspecial.engine import inprocess, loop
 from fedspecial.models import build
-from worlds import begin, images, learn, play, rotated_blobs
+from toy_problems import begin, images, learn, play, rotated_blobs
 
 
 def rounds_of(folder: Path) -> list[dict[str, Any]]:
@@ -33,7 +33,7 @@ def test_full_participation_with_one_full_batch_is_one_central_gradient_step(tmp
     losses = [nn.functional.cross_entropy(module(train.x[rows]), train.y[rows]) for rows in parts]
     gradient = torch.autograd.grad(sum(losses) / 4, list(module.parameters()))
     expected = torch.cat([(p - 0.1 * g).flatten() for p, g in zip(module.parameters(), gradient, strict=True)])
-    loop.play_round(run, 1, 0)
+    loop.run_round(run, 1, 0)
     run.log.close()
     assert torch.allclose(run.vector, expected, atol=1e-6)
 
@@ -96,8 +96,8 @@ def test_local_work_can_be_given_in_steps_or_in_parts_of_an_epoch(tmp_path: Path
 
 def test_a_last_batch_of_one_is_left_out_only_where_batch_norm_needs_it(tmp_path: Path) -> None:
     rows = np.arange(9)
-    for model, world, expected in (("mlp", rotated_blobs(), 2), ("cnn", images(), 1)):
-        run = begin(tmp_path / model, "fedavg", world, model=model, local_epochs=1, eval_every=0)
+    for model, problem, expected in (("mlp", rotated_blobs(), 2), ("cnn", images(), 1)):
+        run = begin(tmp_path / model, "fedavg", problem, model=model, local_epochs=1, eval_every=0)
         run.federation.rows = lambda task, client: rows  # type: ignore[method-assign]
         play(run)
         assert {event["mean_steps"] for event in rounds_of(tmp_path / model)} == {expected}
@@ -124,10 +124,10 @@ def test_mean_only_statistics_feel_neither_the_server_rate_nor_the_anchor(tmp_pa
 
 
 def test_local_statistics_are_not_sent(tmp_path: Path) -> None:
-    local = learn(tmp_path / "local", "fedavg", images(), model="cnn", width=4, batch_norm="local")
+    context = learn(tmp_path / "local", "fedavg", images(), model="cnn", width=4, batch_norm="local")
     average = learn(tmp_path / "average", "fedavg", images(), model="cnn", width=4)
-    assert local.bytes_up < average.bytes_up
-    assert local.bytes_down < average.bytes_down
+    assert context.bytes_up < average.bytes_up
+    assert context.bytes_down < average.bytes_down
 
 
 def test_the_curve_may_be_sparse_and_capped_but_the_matrix_never_is(tmp_path: Path) -> None:
@@ -201,16 +201,16 @@ def test_a_method_in_a_file_needs_nothing_but_its_name(tmp_path: Path) -> None:
 @pytest.mark.parametrize("policy", ["average", "local"])
 def test_the_head_grows_by_the_new_classes(policy: str, tmp_path: Path) -> None:
     """Class-incremental: outputs are added at a task's start, old rows kept, the anchor begins at distance zero."""
-    world = images(tasks=1, rows=64)
-    x, y = world.domains[0].train.x, world.domains[0].train.y
+    problem = images(tasks=1, rows=64)
+    x, y = problem.domains[0].train.x, problem.domains[0].train.y
     halves = [(x[y == label], y[y == label]) for label in (0, 1)]
     more = [(255 - x[y == label], y[y == label] + 2) for label in (0, 1)]
     tasks = [tuple(torch.cat(part) for part in zip(*pair, strict=True)) for pair in (halves, more)]
     domains = tuple(Domain.of(f"t{i}", task, task) for i, task in enumerate(tasks, start=1))
     classes = Benchmark("grows", domains, ("a", "b", "c", "d"), incremental="class")
     sizes: list[tuple[int, int]] = []
-    words = {"model": "cnn", "width": 4, "batch_norm": policy, "partition": "iid", "rounds": 5}
-    run = begin(tmp_path / "run", "special", classes, lam=0.1, **words)
+    settings = {"model": "cnn", "width": 4, "batch_norm": policy, "partition": "iid", "rounds": 5}
+    run = begin(tmp_path / "run", "special", classes, lam=0.1, **settings)
     run.listeners = (
         lambda e: (
             sizes.append((run.model.module.fc.out_features, len(run.server.theta)))  # type: ignore[union-attr]

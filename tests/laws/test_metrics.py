@@ -7,14 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedspecial.metrics.costs import bytes_per_client, rounds_to_best
-from fedspecial.metrics.matrix import (
-    average_accuracy,
-    backward_transfer,
-    check,
-    final_drops,
-    forgetting,
-    worst_drop,
-)
+from fedspecial.metrics.matrix import average_accuracy, backward_transfer, check, final_drops, forgetting, worst_drop
 
 HAND = [[0.9, 0.2, 0.1], [0.7, 0.8, 0.3], [0.5, 0.9, 0.6]]
 

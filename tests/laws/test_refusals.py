@@ -12,12 +12,12 @@ import fedspecial
 from fedspecial import Benchmark, Domain, InputError
 from fedspecial.config import parse_pairs
 from fedspecial.core.events import RoundFinished
-from fedspecial.evaluation import evaluate
-from worlds import QUICK, images, learn, rotated_blobs
+from fedspecial.runs.evaluate import evaluate
+from toy_problems import QUICK, images, learn, rotated_blobs
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("settings", "message"),
     [
         ({"device": "cuda:7"}, "device=cuda:7: torch cannot use it"),
         ({"device": "toaster"}, "device=toaster: torch cannot use it"),
@@ -28,9 +28,9 @@ from worlds import QUICK, images, learn, rotated_blobs
         ({"partition": "sites"}, "partition=sites"),
     ],
 )
-def test_a_run_that_cannot_begin_leaves_no_directory(words: dict[str, Any], message: str, tmp_path: Path) -> None:
+def test_a_run_that_cannot_begin_leaves_no_directory(settings: dict[str, Any], message: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=message) as refused:
-        learn(tmp_path / "run", "special", **words)
+        learn(tmp_path / "run", "special", **settings)
     assert "\n" not in str(refused.value)
     assert not (tmp_path / "run").exists()
 
@@ -38,9 +38,9 @@ def test_a_run_that_cannot_begin_leaves_no_directory(words: dict[str, Any], mess
 def test_a_later_tasks_partition_is_tried_before_the_first_task_is_learned(tmp_path: Path) -> None:
     first, second = rotated_blobs(2).domains
     small = Domain(second.name, second.train.take(slice(0, 6)), second.test)
-    world = Benchmark("shrinks", (first, small), tuple("abc"), kind="table")
+    problem = Benchmark("shrinks", (first, small), tuple("abc"), kind="table")
     with pytest.raises(InputError, match="no Dirichlet split of 6 rows"):
-        learn(tmp_path / "run", "fedavg", world)
+        learn(tmp_path / "run", "fedavg", problem)
     assert not (tmp_path / "run").exists()
 
 
@@ -57,11 +57,11 @@ def test_a_value_that_is_no_yaml_is_refused() -> None:
 
 
 def test_a_presets_width_goes_with_the_presets_model() -> None:
-    from fedspecial.config import first_words, resolve
+    from fedspecial.config import merge_settings, resolve
 
-    assert resolve(first_words({"benchmark": "digits-shift"})).config.width == 16
-    assert resolve(first_words({"benchmark": "digits-shift", "model": "logistic"})).config.width is None
-    assert resolve(first_words({"benchmark": "digits-shift", "model": "mlp", "width": 5})).config.width == 5
+    assert resolve(merge_settings({"benchmark": "digits-shift"})).config.width == 16
+    assert resolve(merge_settings({"benchmark": "digits-shift", "model": "logistic"})).config.width is None
+    assert resolve(merge_settings({"benchmark": "digits-shift", "model": "mlp", "width": 5})).config.width == 5
 
 
 def stopped_run(folder: Path) -> Path:
@@ -101,9 +101,9 @@ def test_a_finished_model_of_a_table_with_gaps_tests_as_its_last_row_says(tmp_pa
         for samples in (domain.train, domain.test):
             samples.x[::5, 2] = float("nan")
         domains.append(domain)
-    world = Benchmark("gaps", tuple(domains), tuple("abc"), kind="table")
-    result = learn(tmp_path / "run", "special", world)
-    assert list(evaluate(tmp_path / "run", world).values()) == pytest.approx(result.matrix[-1])
+    problem = Benchmark("gaps", tuple(domains), tuple("abc"), kind="table")
+    result = learn(tmp_path / "run", "special", problem)
+    assert list(evaluate(tmp_path / "run", problem).values()) == pytest.approx(result.matrix[-1])
 
 
 @pytest.mark.parametrize("policy", ["average", "mean-only", "local"])

@@ -14,7 +14,7 @@ from torch import Tensor
 from fedspecial.core.messages import ServerState
 from fedspecial.methods.base import RoundInfo
 from fedspecial.methods.special import Special
-from worlds import begin, learn, play
+from toy_problems import begin, learn, play
 
 INFO = RoundInfo(task=2, round=0, server_lr=0.5, client_lr=0.1, mean_steps=5)
 vectors = st.integers(0, 2**32 - 1).map(lambda seed: torch.randn(7, generator=torch.Generator().manual_seed(seed)))
@@ -106,16 +106,16 @@ def test_the_pull_binds_tighter_the_larger_it_is(tmp_path: Path) -> None:
 
 def test_special_c_per_epoch_is_special_at_twice_lambda(tmp_path: Path) -> None:
     """One local epoch, γ_G = 1, no BatchNorm: averaging the clients' blends is blending the average."""
-    words = {"local_epochs": 1, "server_lr": 1.0}
-    client = play(begin(tmp_path / "c", "special-c", lam=0.3, prox="epoch_literal", **words)).vector
-    server = play(begin(tmp_path / "s", "special", lam=0.6, **words)).vector
+    settings = {"local_epochs": 1, "server_lr": 1.0}
+    client = play(begin(tmp_path / "c", "special-c", lam=0.3, prox="epoch_literal", **settings)).vector
+    server = play(begin(tmp_path / "s", "special", lam=0.6, **settings)).vector
     assert torch.allclose(client, server, atol=1e-6)
 
 
 def test_halving_special_c_lambda_makes_the_two_pulls_equal(tmp_path: Path) -> None:
-    words = {"local_epochs": 1, "server_lr": 1.0, "lam": 0.3}
-    client = play(begin(tmp_path / "c", "special-c", prox="epoch_literal", halve_lambda=True, **words)).vector
-    server = play(begin(tmp_path / "s", "special", **words)).vector
+    settings = {"local_epochs": 1, "server_lr": 1.0, "lam": 0.3}
+    client = play(begin(tmp_path / "c", "special-c", prox="epoch_literal", halve_lambda=True, **settings)).vector
+    server = play(begin(tmp_path / "s", "special", **settings)).vector
     assert torch.allclose(client, server, atol=1e-6)
 
 
@@ -125,8 +125,15 @@ def test_step_scaled_is_the_penalty_up_to_the_square_of_the_rate(tmp_path: Path)
     for rate in (0.02, 0.01):
         ends = []
         for prox in ("step_scaled", "penalty"):
-            words = {"lam": 1.0, "prox": prox, "rounds": 1, "local_steps": 2, "local_epochs": None, "client_lr": rate}
-            ends.append(play(begin(tmp_path / f"{prox}-{rate}", "special-c", **words)).vector)
+            settings = {
+                "lam": 1.0,
+                "prox": prox,
+                "rounds": 1,
+                "local_steps": 2,
+                "local_epochs": None,
+                "client_lr": rate,
+            }
+            ends.append(play(begin(tmp_path / f"{prox}-{rate}", "special-c", **settings)).vector)
         gaps.append(float((ends[0] - ends[1]).norm()))
     assert gaps[0] / gaps[1] == pytest.approx(4, rel=0.35)
 

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedspecial.core.streams import choose, stream, stream_seed, torch_stream
+from fedspecial.core.streams import sample_clients, stream, stream_seed, torch_stream
 
 
 @given(st.integers(0, 10**6), st.integers(1, 9), st.integers(0, 99), st.integers(0, 99))
@@ -29,7 +29,7 @@ def test_keys_do_not_run_into_each_other() -> None:
 @given(st.integers(0, 1000), st.integers(1, 50), st.data())
 def test_clients_are_chosen_without_replacement(seed: int, clients: int, data: st.DataObject) -> None:
     count = data.draw(st.integers(1, clients))
-    chosen = choose(seed, 1, 0, clients, count)
+    chosen = sample_clients(seed, 1, 0, clients, count)
     assert len(set(chosen)) == count
     assert chosen == sorted(chosen)
     assert all(0 <= client < clients for client in chosen)
@@ -38,7 +38,7 @@ def test_clients_are_chosen_without_replacement(seed: int, clients: int, data: s
 def test_every_client_is_chosen_equally_often() -> None:
     counts = [0] * 8
     for round in range(2000):
-        for client in choose(25, 1, round, 8, 4):
+        for client in sample_clients(25, 1, round, 8, 4):
             counts[client] += 1
     assert all(abs(count - 1000) < 5 * (2000 * 0.25) ** 0.5 for count in counts)
 

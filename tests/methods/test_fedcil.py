@@ -12,29 +12,29 @@ import torch
 from torch import Tensor
 
 from fedspecial import Benchmark, Domain, InputError, methods, resume
-from fedspecial.config import preset_words
+from fedspecial.config import preset_settings
 from fedspecial.core.events import RoundFinished, of_kind, read_events
 from fedspecial.core.messages import Update
 from fedspecial.core.vector import raw_bytes
-from fedspecial.data import digits_shift
+from fedspecial.data.benchmarks import digits_shift
 from fedspecial.engine import loop
 from fedspecial.engine.loop import Run
-from fedspecial.methods.base import World
+from fedspecial.methods.base import ProblemSpec
 from fedspecial.methods.fedcil import FedCil
 from fedspecial.methods.fedcil_gan import Gan, Pictures, Scale
-from worlds import begin, growing, images, learn, play, rotated_blobs
+from toy_problems import begin, growing, images, learn, play, rotated_blobs
 
 MIB = 2**20
 # The smallest GAN, and few iterations on it.
 SMALL: dict[str, Any] = {"model": "cnn", "width": 4, "generator_width": 2, "server_iterations": 2, "server_batch": 4}
 
 
-def begun(folder: Path, benchmark: Benchmark | None = None, **words: Any) -> Run:
-    return begin(folder, "fedcil", benchmark or images(), **{**SMALL, **words})
+def begun(folder: Path, benchmark: Benchmark | None = None, **settings: Any) -> Run:
+    return begin(folder, "fedcil", benchmark or images(), **{**SMALL, **settings})
 
 
-def fedavg(folder: Path, benchmark: Benchmark | None = None, **words: Any) -> str:
-    return learn(folder, "fedavg", benchmark or images(), model="cnn", width=4, **words).model_sha256
+def fedavg(folder: Path, benchmark: Benchmark | None = None, **settings: Any) -> str:
+    return learn(folder, "fedavg", benchmark or images(), model="cnn", width=4, **settings).model_sha256
 
 
 def digest(run: Run) -> str:
@@ -63,11 +63,11 @@ def replays(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     seen: list[dict[str, Any]] = []
     replayed = FedCil._replayed
 
-    def watched(self: FedCil, local: Any, count: int) -> Pictures | None:
-        result = replayed(self, local, count)
-        first = local.broadcast.payloads["first_task"].clone()
-        about = {"client": local.client, "task": local.broadcast.task, "count": count, "first_task": first}
-        seen.append({**about, "held": local.state.tensors["labels"].clone(), "pictures": result})
+    def watched(self: FedCil, context: Any, count: int) -> Pictures | None:
+        result = replayed(self, context, count)
+        first = context.broadcast.payloads["first_task"].clone()
+        about = {"client": context.client, "task": context.broadcast.task, "count": count, "first_task": first}
+        seen.append({**about, "held": context.state.tensors["labels"].clone(), "pictures": result})
         return result
 
     monkeypatch.setattr(FedCil, "_replayed", watched)
@@ -78,7 +78,7 @@ def replays(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
 
 
 def test_its_zero_is_fedavg_while_the_gan_goes_on_learning(tmp_path: Path) -> None:
-    run = begun(tmp_path / "zero", **FedCil.zero)
+    run = begun(tmp_path / "zero", **FedCil.fedavg_when)
     before = {name: run.server.tensors[name].clone() for name in ("generator", "critic")}
     play(run)
     assert digest(run) == fedavg(tmp_path / "fedavg")
@@ -87,8 +87,10 @@ def test_its_zero_is_fedavg_while_the_gan_goes_on_learning(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("importance", [0.0, 0.2])
 def test_the_first_task_is_fedavg_for_any_importance(importance: float, tmp_path: Path) -> None:
-    world = images(tasks=1)
-    assert digest(play(begun(tmp_path / "ours", world, importance=importance))) == fedavg(tmp_path / "fedavg", world)
+    problem = images(tasks=1)
+    assert digest(play(begun(tmp_path / "ours", problem, importance=importance))) == fedavg(
+        tmp_path / "fedavg", problem
+    )
 
 
 def test_the_second_task_is_not(tmp_path: Path) -> None:
@@ -99,12 +101,12 @@ def test_the_classifier_weighs_new_and_replayed_images(tmp_path: Path, monkeypat
     """w·CE(f(x), y) + (1 − w)·CE(f(x_r), y_r), by hand, with both in one batch of the classifier's BatchNorm."""
     compared, loss = [], FedCil.loss
 
-    def watched(self: FedCil, local: Any, x: Tensor, y: Tensor) -> Tensor:
+    def watched(self: FedCil, context: Any, x: Tensor, y: Tensor) -> Tensor:
         outputs: list[Tensor] = []
-        handle = local.model.module.register_forward_hook(lambda module, inputs, output: outputs.append(output))
-        total = loss(self, local, x, y)
+        handle = context.model.module.register_forward_hook(lambda module, inputs, output: outputs.append(output))
+        total = loss(self, context, x, y)
         handle.remove()
-        if local.broadcast.task > 1:
+        if context.broadcast.task > 1:
             chances = torch.log_softmax(outputs[0].detach(), dim=1)
             old = last["pictures"].labels
             parts = [-chances[torch.arange(len(y)), y].mean(), -chances[len(y) + torch.arange(len(old)), old].mean()]
@@ -157,11 +159,11 @@ def test_no_generator_is_asked_for_a_class_nobody_trained(
     hand_out(run, {(1, 3): None})
     loop._begin_task(run, 1)
     for round in range(2):
-        loop.play_round(run, 1, round)
+        loop.run_round(run, 1, round)
     assert set().union(*asked) == {0, 1}
     loop._finish_task(run, 1)
     loop._begin_task(run, 2)
-    loop.play_round(run, 2, 0)
+    loop.run_round(run, 2, 0)
     run.log.close()
     assert run.server.tensors["first_task"].tolist() == [1, 1, 2, 2]
     second = [turn for turn in replays if turn["task"] == 2]
@@ -218,8 +220,8 @@ def test_a_batch_of_one_image_can_be_learned_from(tmp_path: Path) -> None:
 
 
 def test_there_is_no_consistency_in_the_first_round_of_a_task(tmp_path: Path) -> None:
-    def trained(name: str, **words: Any) -> dict[str, Tensor]:
-        return play(begun(tmp_path / name, server_iterations=0, **words)).server.tensors
+    def trained(name: str, **settings: Any) -> dict[str, Tensor]:
+        return play(begun(tmp_path / name, server_iterations=0, **settings)).server.tensors
 
     one, none = (trained(f"one-{weight}", consistency=weight, rounds=1) for weight in (1.0, 0.0))
     assert torch.equal(one["critic"], none["critic"])
@@ -234,8 +236,8 @@ def test_a_step_every_so_many_batches_leaves_the_others_to_the_classifier(
     steps = []
     step = Gan.step
     monkeypatch.setattr(Gan, "step", lambda self, *args: steps.append(1) or step(self, *args))
-    words = {"server_iterations": 0, "clients": 2, "clients_per_round": 2, "local_steps": 7, "local_epochs": None}
-    play(begun(tmp_path / "run", images(tasks=1), rounds=2, gan_every=3, **words))
+    settings = {"server_iterations": 0, "clients": 2, "clients_per_round": 2, "local_steps": 7, "local_epochs": None}
+    play(begun(tmp_path / "run", images(tasks=1), rounds=2, gan_every=3, **settings))
     assert len(steps) == 2 * 2 * 3
 
 
@@ -258,7 +260,7 @@ def test_without_consolidation_generator_and_critic_are_plain_means(
     for round in range(2):
         before = {name: run.server.tensors[name].clone() for name in ("generator", "critic")}
         updates.clear()
-        loop.play_round(run, 1, round)
+        loop.run_round(run, 1, round)
         assert len(updates) == 3
         for name, start in before.items():
             mean = torch.stack([update[name] for update in updates]).mean(dim=0).float()
@@ -271,7 +273,7 @@ def test_consolidation_trains_the_averaged_gan_and_leaves_nothing_behind(tmp_pat
     for iterations in (0, 2):
         run = begun(tmp_path / str(iterations), server_iterations=iterations)
         loop._begin_task(run, 1)
-        loop.play_round(run, 1, 0)
+        loop.run_round(run, 1, 0)
         run.log.close()
         vectors[iterations] = run.server.tensors
         assert set(run.server.tensors) == {"generator", "critic", "first_task"}
@@ -289,7 +291,7 @@ def test_a_client_that_does_not_properly_say_what_it_holds_teaches_nobody(
 ) -> None:
     run = begun(tmp_path / "run")
     run.log.close()
-    run.method.arrival(run.server, run.desk(1))
+    run.method.arrival(run.server, run.context(1))
     deltas = {"generator": torch.zeros_like(run.server.tensors["generator"])}
     run.method.receive(run.server, Update(0, deltas, 1, 1, 0.0, uploads={} if labels is None else {"labels": labels}))
     assert set(run.server.tensors) == {"generator", "critic", "first_task"}
@@ -302,16 +304,32 @@ def test_text_and_tables_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"^method=fedcil: it works on image data, not on table data$"):
         begin(tmp_path / "table", "fedcil", rotated_blobs())
     with pytest.raises(InputError, match=r"^method=fedcil: it works on image data, not on text data$"):
-        methods.find("fedcil")().fits(World("text", (16,), 2, 2, 4))
+        methods.find("fedcil")().check_problem(ProblemSpec("text", (16,), 2, 2, 4))
 
 
 def test_memory_and_wire_are_the_published_ones(tmp_path: Path) -> None:
     """ResNet-18, ten classes, 32 pixels: 59.05 MiB held and sent; the old generator comes once a task."""
     generator = torch.Generator().manual_seed(1)
     x, y = torch.randint(0, 256, (40, 3, 32, 32), generator=generator, dtype=torch.uint8), torch.arange(40) % 10
-    world = Benchmark("pictures", tuple(Domain.of(name, (x, y), (x, y)) for name in "ab"), tuple("0123456789"))
-    words = {"rounds": 2, "local_steps": 1, "local_epochs": None, "batch_size": 4, "clients": 2, "clients_per_round": 2}
-    learn(tmp_path / "run", "fedcil", world, model="resnet18", width=64, server_iterations=0, partition="iid", **words)
+    problem = Benchmark("pictures", tuple(Domain.of(name, (x, y), (x, y)) for name in "ab"), tuple("0123456789"))
+    settings = {
+        "rounds": 2,
+        "local_steps": 1,
+        "local_epochs": None,
+        "batch_size": 4,
+        "clients": 2,
+        "clients_per_round": 2,
+    }
+    learn(
+        tmp_path / "run",
+        "fedcil",
+        problem,
+        model="resnet18",
+        width=64,
+        server_iterations=0,
+        partition="iid",
+        **settings,
+    )
     rounds = of_kind(read_events(tmp_path / "run" / "events.jsonl"), "round")
     assert len(rounds) == 4
     for played in rounds:
@@ -335,11 +353,11 @@ RECOGNISED = 0.3  # of the old generator's images, by a classifier that never sa
 
 def preset_run(folder: Path, name: str, seed: int) -> Run:
     """The preset's federation on two worlds and fewer rounds."""
-    words = preset_words("digits-shift")
-    own = words.pop("methods").get(name, {})
-    words |= {"rounds": 6, "eval_every": 0, "seed": seed, **own}
+    settings = preset_settings("digits-shift")
+    own = settings.pop("methods").get(name, {})
+    settings |= {"rounds": 6, "eval_every": 0, "seed": seed, **own}
     benchmark = digits_shift.load(domains=WORLDS)
-    return begin(folder, name, benchmark, **{key: value for key, value in words.items() if key != "benchmark"})
+    return begin(folder, name, benchmark, **{key: value for key, value in settings.items() if key != "benchmark"})
 
 
 @torch.no_grad()
@@ -351,7 +369,7 @@ def share_recognised(run: Run, classifier: Tensor) -> float:
     gan = Gan(generator, run.networks["critic"], torch.Generator().manual_seed(1))
     made, labels = gan.frozen(run.server.tensors["old_generator"], torch.arange(1000) % 10)
     assert isinstance(run.method, FedCil)
-    seen = run.model.module(Scale.of(run.world, run.method.gan_shape(run.world)).to_classifier(made))
+    seen = run.model.module(Scale.of(run.problem, run.method.gan_shape(run.problem)).to_classifier(made))
     return float((seen.argmax(dim=1) == labels).float().mean())
 
 
@@ -364,7 +382,9 @@ def test_replay_keeps_the_first_world_and_its_images_show_their_labels(
     judges: list[Tensor] = []
     arrival = FedCil.arrival
     monkeypatch.setattr(
-        FedCil, "arrival", lambda self, server, desk: judges.append(server.theta.clone()) or arrival(self, server, desk)
+        FedCil,
+        "arrival",
+        lambda self, server, context: judges.append(server.theta.clone()) or arrival(self, server, context),
     )
     kept: dict[str, list[float]] = {"fedavg": [], "fedcil": []}
     recognised = []

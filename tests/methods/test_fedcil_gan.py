@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedspecial.methods.base import World
+from fedspecial.methods.base import ProblemSpec
 from fedspecial.methods.fedcil import FedCil
 from fedspecial.methods.fedcil_gan import Adam, Scale, balanced, divergence, drawn
 
@@ -16,11 +16,11 @@ def mask(*labels: int, classes: int = 4) -> Tensor:
 
 
 def test_large_images_are_shrunk_for_the_gan_and_its_own_enlarged() -> None:
-    world = World("image", (3, 96, 80), 10, 2, 4, mean=(0.4, 0.5, 0.6), std=(0.2, 0.3, 0.25))
-    assert FedCil().gan_shape(world) == (3, 64, 64)
-    assert FedCil(gan_size=224).gan_shape(world) == (3, 96, 80)
-    scale = Scale.of(world, FedCil().gan_shape(world))
-    mean, std = (torch.tensor(values).view(1, 3, 1, 1) for values in (world.mean, world.std))
+    problem = ProblemSpec("image", (3, 96, 80), 10, 2, 4, mean=(0.4, 0.5, 0.6), std=(0.2, 0.3, 0.25))
+    assert FedCil().gan_shape(problem) == (3, 64, 64)
+    assert FedCil(gan_size=224).gan_shape(problem) == (3, 96, 80)
+    scale = Scale.of(problem, FedCil().gan_shape(problem))
+    mean, std = (torch.tensor(values).view(1, 3, 1, 1) for values in (problem.mean, problem.std))
     for value, expected in ((0.0, -1.0), (1.0, 1.0), (0.25, -0.5)):
         x = ((value - mean) / std).expand(2, 3, 96, 80)
         seen = scale.to_gan(x)

@@ -18,7 +18,7 @@ from fedspecial.core.streams import stream
 from fedspecial.engine import inprocess
 from fedspecial.methods import flwf2t
 from fedspecial.methods.flwf2t import FLwF2T, distillation
-from worlds import begin, growing, images, learn, play, rotated_blobs, texts
+from toy_problems import begin, growing, images, learn, play, rotated_blobs, texts
 
 MIB = 2**20
 ONE_STEP: dict[str, Any] = {"local_steps": 1, "local_epochs": None}
@@ -30,21 +30,21 @@ def turns(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     seen: list[dict[str, Any]] = []
     begin_round, end_round = FLwF2T.begin_round, FLwF2T.end_round
 
-    def digests(local: Any) -> dict[str, float]:
-        frozen = {"server": local.broadcast.theta, **local.broadcast.payloads}
-        frozen |= {name: tensor for name, tensor in local.state.tensors.items() if name == "past"}
+    def digests(context: Any) -> dict[str, float]:
+        frozen = {"server": context.broadcast.theta, **context.broadcast.payloads}
+        frozen |= {name: tensor for name, tensor in context.state.tensors.items() if name == "past"}
         return {name: float(tensor.double().square().sum()) for name, tensor in frozen.items()}
 
-    def begun(self: FLwF2T, local: Any) -> None:
-        begin_round(self, local)
-        turn = {"client": local.client, "task": local.broadcast.task, "round": local.broadcast.round}
-        turn |= {"samples": len(local.data), "payload": local.broadcast.payloads.get("past")}
-        turn |= {"past": local.state.tensors.get("past"), "before": digests(local), "asked": {}}
+    def begun(self: FLwF2T, context: Any) -> None:
+        begin_round(self, context)
+        turn = {"client": context.client, "task": context.broadcast.task, "round": context.broadcast.round}
+        turn |= {"samples": len(context.data), "payload": context.broadcast.payloads.get("past")}
+        turn |= {"past": context.state.tensors.get("past"), "before": digests(context), "asked": {}}
         seen.append(turn)
 
-    def ended(self: FLwF2T, local: Any) -> None:
-        end_round(self, local)
-        seen[-1] |= {"model": local.model.vector.clone(), "after": digests(local)}
+    def ended(self: FLwF2T, context: Any) -> None:
+        end_round(self, context)
+        seen[-1] |= {"model": context.model.vector.clone(), "after": digests(context)}
 
     ask = flwf2t._logits
 
@@ -73,20 +73,20 @@ def test_the_loss_is_the_weighted_sum_of_its_three_terms(tmp_path: Path, monkeyp
     loss, compared = FLwF2T.loss, []
 
     @torch.no_grad()
-    def by_hand(local: Any, x: Tensor, y: Tensor) -> float:
+    def by_hand(context: Any, x: Tensor, y: Tensor) -> float:
         """The perceptron says the same in training as in evaluation, so its scores may be had one after another."""
-        past = local.broadcast.payloads.get("past", local.state.tensors.get("past"))
+        past = context.broadcast.payloads.get("past", context.state.tensors.get("past"))
         scores = []
-        for vector in (past, local.broadcast.theta, local.model.vector.clone()):
-            local.model.load(vector)
-            scores.append(local.model.module(x))
+        for vector in (past, context.broadcast.theta, context.model.vector.clone()):
+            context.model.load(vector)
+            scores.append(context.model.module(x))
         past, server, student = scores
         kept, shared = (distillation(student, teacher, 1.5) for teacher in (past, server))
         return float(0.5 * torch.nn.functional.cross_entropy(student, y) + 0.3 * kept + 0.2 * shared)
 
-    def watched(self: FLwF2T, local: Any, x: Tensor, y: Tensor) -> Tensor:
-        expected = by_hand(local, x, y) if local.broadcast.task > 1 else None
-        total = loss(self, local, x, y)
+    def watched(self: FLwF2T, context: Any, x: Tensor, y: Tensor) -> Tensor:
+        expected = by_hand(context, x, y) if context.broadcast.task > 1 else None
+        total = loss(self, context, x, y)
         if expected is not None:
             compared.append((total.item(), expected))
         return total
@@ -99,8 +99,8 @@ def test_the_loss_is_the_weighted_sum_of_its_three_terms(tmp_path: Path, monkeyp
 
 
 def test_the_first_task_is_fedavg_and_asks_no_teacher(tmp_path: Path, turns: list[dict[str, Any]]) -> None:
-    world = rotated_blobs(tasks=1)
-    ours, fedavg = learn(tmp_path / "ours", "flwf2t", world), learn(tmp_path / "fedavg", "fedavg", world)
+    problem = rotated_blobs(tasks=1)
+    ours, fedavg = learn(tmp_path / "ours", "flwf2t", problem), learn(tmp_path / "fedavg", "fedavg", problem)
     assert ours.model_sha256 == fedavg.model_sha256
     assert len(turns) == 9
     assert not any(turn["asked"] for turn in turns)
@@ -189,7 +189,7 @@ def test_the_global_teacher_is_everybodys_and_no_model_is_kept(tmp_path: Path, t
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("settings", "message"),
     [
         ({"alpha_ce": 0.8, "beta_past": 0.4}, "alpha_ce=0.8 and beta_past=0.4 sum to more than 1"),
         ({"alpha_ce": -0.1}, "alpha_ce=-0.1: "),
@@ -199,24 +199,24 @@ def test_the_global_teacher_is_everybodys_and_no_model_is_kept(tmp_path: Path, t
     ],
 )
 def test_weights_that_are_no_weights_are_refused_in_one_line(
-    words: dict[str, Any], message: str, tmp_path: Path
+    settings: dict[str, Any], message: str, tmp_path: Path
 ) -> None:
     with pytest.raises(InputError, match=message) as caught:
-        learn(tmp_path / "run", "flwf2t", **words)
+        learn(tmp_path / "run", "flwf2t", **settings)
     assert "\n" not in str(caught.value)
 
 
 def test_texts_are_learned_with_adamw(tmp_path: Path) -> None:
-    words = {"model": "text", "width": 8, "optimizer": "adamw", "client_lr": 0.02, "server_lr": 1.0}
-    result = learn(tmp_path / "run", "flwf2t", texts(), rounds=6, **words)
+    settings = {"model": "text", "width": 8, "optimizer": "adamw", "client_lr": 0.02, "server_lr": 1.0}
+    result = learn(tmp_path / "run", "flwf2t", texts(), rounds=6, **settings)
     assert result.matrix[0][0] > 0.8
     assert result.matrix[1][1] > 0.8
 
 
 @pytest.mark.parametrize("policy", ["average", "mean-only", "local"])
 def test_with_growing_heads_teachers_speak_of_old_classes_only(policy: str, tmp_path: Path) -> None:
-    words = {"model": "cnn", "width": 4, "partition": "iid", "batch_norm": policy, "clients_per_round": 2}
-    run = play(begin(tmp_path / "run", "flwf2t", growing(), rounds=4, **words))
+    settings = {"model": "cnn", "width": 4, "partition": "iid", "batch_norm": policy, "clients_per_round": 2}
+    run = play(begin(tmp_path / "run", "flwf2t", growing(), rounds=4, **settings))
     kept = [run.engine.states.load(client).tensors for client in range(4)]  # type: ignore[attr-defined]
     logits = [tensors["past_logits"] for tensors in kept if "past_logits" in tensors]
     assert {tuple(part.shape) for part in logits} == {(16, 2)}
@@ -225,23 +225,23 @@ def test_with_growing_heads_teachers_speak_of_old_classes_only(policy: str, tmp_
 
 
 def test_a_stopped_run_with_both_kinds_of_client_goes_on_to_the_same_end(tmp_path: Path) -> None:
-    words = {"clients": 4, "clients_per_round": 1, "rounds": 3}
-    whole = learn(tmp_path / "whole", "flwf2t", **words)
+    settings = {"clients": 4, "clients_per_round": 1, "rounds": 3}
+    whole = learn(tmp_path / "whole", "flwf2t", **settings)
 
     def stop(event: Any) -> None:
         if isinstance(event, RoundFinished) and (event.task, event.round) == (2, 1):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        learn(tmp_path / "cut", "flwf2t", listeners=[stop], **words)
+        learn(tmp_path / "cut", "flwf2t", listeners=[stop], **settings)
     assert resume(tmp_path / "cut", benchmark=rotated_blobs()).model_sha256 == whole.model_sha256
 
 
 @pytest.mark.parametrize("teacher", ["own", "global"])
 def test_a_clients_memory_is_two_models_as_in_the_paper(teacher: str, tmp_path: Path) -> None:
-    world = replace(images(rows=8, size=32), classes=tuple("0123456789"))
-    words = {"model": "resnet18", "width": 64, "clients": 1, "clients_per_round": 1, "rounds": 1, **ONE_STEP}
-    result = learn(tmp_path / "run", "flwf2t", world, teacher=teacher, **words)
+    problem = replace(images(rows=8, size=32), classes=tuple("0123456789"))
+    settings = {"model": "resnet18", "width": 64, "clients": 1, "clients_per_round": 1, "rounds": 1, **ONE_STEP}
+    result = learn(tmp_path / "run", "flwf2t", problem, teacher=teacher, **settings)
     assert result.client_memory_paper_bytes == pytest.approx(85.38 * MIB, rel=0.01)
     assert result.client_memory_bytes > result.client_memory_paper_bytes
 
@@ -261,8 +261,8 @@ def test_a_round_costs_fedavgs_bytes_and_a_loaned_teacher_one_model_more(tmp_pat
 @pytest.mark.parametrize("seed", [25, 225, 2025])
 def test_two_teachers_forget_less_than_none(seed: int, tmp_path: Path) -> None:
     """At least five points of BWT on three worlds of digits-shift."""
-    words = {"seed": seed, "domains": "paper,neon,photo", "rounds": 5, "local_epochs": 3, "eval_every": 0}
+    settings = {"seed": seed, "domains": "paper,neon,photo", "rounds": 5, "local_epochs": 3, "eval_every": 0}
     ours, fedavg = (
-        fedspecial.run("digits-shift", method=name, out=tmp_path / name, **words) for name in ("flwf2t", "fedavg")
+        fedspecial.run("digits-shift", method=name, out=tmp_path / name, **settings) for name in ("flwf2t", "fedavg")
     )
     assert ours.bwt >= fedavg.bwt + 0.05

@@ -16,17 +16,17 @@ from torch.nn.functional import cross_entropy
 
 import fedspecial
 from fedspecial import Benchmark, Domain, InputError, models
-from fedspecial.config import preset_words
+from fedspecial.config import preset_settings
 from fedspecial.core.events import EventLog, of_kind, read_events
 from fedspecial.core.messages import ClientState
 from fedspecial.core.vector import FlatModel
-from fedspecial.data import digits_shift
+from fedspecial.data.benchmarks import digits_shift
 from fedspecial.engine import loop
 from fedspecial.engine.loop import Run
 from fedspecial.methods import mfcl
-from fedspecial.methods.base import Local
+from fedspecial.methods.base import ClientContext
 from fedspecial.methods.mfcl import Mfcl, imbalance, roughness, statistics_gap
-from worlds import begin, growing, images, learn, play, rotated_blobs
+from toy_problems import begin, growing, images, learn, play, rotated_blobs
 
 MIB = 2**20
 SMALL: dict[str, Any] = {"generator_width": 4, "latent": 8, "synthetic": 8, "iterations": 4}
@@ -39,8 +39,8 @@ def logs_closed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         open_log = EventLog.__init__
 
-        def opened(self: EventLog, *args: Any, **words: Any) -> None:
-            open_log(self, *args, **words)
+        def opened(self: EventLog, *args: Any, **settings: Any) -> None:
+            open_log(self, *args, **settings)
             stack.callback(self.close)
 
         monkeypatch.setattr(EventLog, "__init__", opened)
@@ -50,7 +50,7 @@ def logs_closed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def learn_first_task(run: Run) -> Run:
     loop._begin_task(run, 1)
     for round in range(run.config.rounds):
-        loop.play_round(run, 1, round)
+        loop.run_round(run, 1, round)
     return run
 
 
@@ -59,24 +59,24 @@ class Bench:
     """A client in the first round of the second task, with one batch before it."""
 
     run: Run
-    local: Local
+    context: ClientContext
     x: Tensor
     y: Tensor
 
-    def loss(self, **words: float) -> Tensor:
+    def loss(self, **settings: float) -> Tensor:
         """Of the same model, batch and synthetic images, whatever the words."""
-        self.local.__dict__.pop("generator", None)  # its stream begins again
-        method = Mfcl(**{**SMALL, **words})
-        method.begin_round(self.local)
-        return method.loss(self.local, self.x, self.y)
+        self.context.__dict__.pop("generator", None)  # its stream begins again
+        method = Mfcl(**{**SMALL, **settings})
+        method.begin_round(self.context)
+        return method.loss(self.context, self.x, self.y)
 
-    def gradients(self, **words: float) -> tuple[list[Tensor], list[Tensor]]:
+    def gradients(self, **settings: float) -> tuple[list[Tensor], list[Tensor]]:
         """Of the extractor and of the head."""
         parts: tuple[list[Tensor], list[Tensor]] = ([], [])
-        module = self.local.model.module
+        module = self.context.model.module
         module.train()
-        self.local.model.load(self.run.server.theta)
-        self.loss(**words).backward()
+        self.context.model.load(self.run.server.theta)
+        self.loss(**settings).backward()
         for name, weight in module.named_parameters():
             assert weight.grad is not None
             parts[name.startswith("fc.")].append(weight.grad)
@@ -84,14 +84,14 @@ class Bench:
         return parts
 
 
-def bench(folder: Path, benchmark: Benchmark | None = None, **words: Any) -> Bench:
-    run = learn_first_task(begin(folder, "mfcl", benchmark or images(), **{**CNN, **SMALL, **words}))
+def bench(folder: Path, benchmark: Benchmark | None = None, **settings: Any) -> Bench:
+    run = learn_first_task(begin(folder, "mfcl", benchmark or images(), **{**CNN, **SMALL, **settings}))
     loop._finish_task(run, 1)
     loop._begin_task(run, 2)
     message, rows = run.method.broadcast(run.server, 0, 2, 0), run.federation.rows(2, 0)[:6]
-    local = run.engine.place._enter(0, message, ClientState(), rows, 0.1)  # type: ignore[attr-defined]
-    local.positions = torch.arange(6)
-    return Bench(run, local, *local.data.batch(torch.from_numpy(rows)))
+    context = run.engine.runner._enter(0, message, ClientState(), rows, 0.1)  # type: ignore[attr-defined]
+    context.positions = torch.arange(6)
+    return Bench(run, context, *context.data.batch(torch.from_numpy(rows)))
 
 
 def same(first: list[Tensor], second: list[Tensor]) -> bool:
@@ -101,10 +101,10 @@ def same(first: list[Tensor], second: list[Tensor]) -> bool:
 # --- FedAvg where it must be -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("world", [images, growing])
-def test_without_weights_it_is_fedavg_bit_for_bit(world: Any, tmp_path: Path) -> None:
-    ours = play(begin(tmp_path / "zero", "mfcl", world(), **CNN, **{**SMALL, **Mfcl.zero}))
-    fedavg = play(begin(tmp_path / "fedavg", "fedavg", world(), **CNN))
+@pytest.mark.parametrize("problem", [images, growing])
+def test_without_weights_it_is_fedavg_bit_for_bit(problem: Any, tmp_path: Path) -> None:
+    ours = play(begin(tmp_path / "zero", "mfcl", problem(), **CNN, **{**SMALL, **Mfcl.fedavg_when}))
+    fedavg = play(begin(tmp_path / "fedavg", "fedavg", problem(), **CNN))
     assert torch.equal(ours.vector, fedavg.vector)
     rounds = [of_kind(read_events(tmp_path / name / "events.jsonl"), "round") for name in ("zero", "fedavg")]
     for key in ("bytes_up", "bytes_down"):
@@ -112,18 +112,18 @@ def test_without_weights_it_is_fedavg_bit_for_bit(world: Any, tmp_path: Path) ->
 
 
 def test_without_weights_no_generator_is_trained(tmp_path: Path) -> None:
-    run = begin(tmp_path / "run", "mfcl", images(), **CNN, **{**SMALL, **Mfcl.zero})
+    run = begin(tmp_path / "run", "mfcl", images(), **CNN, **{**SMALL, **Mfcl.fedavg_when})
     before = run.server.tensors["generator"].clone()
     assert torch.equal(play(run).server.tensors["generator"], before)
 
 
 def test_the_first_task_is_fedavgs_and_the_second_is_not(tmp_path: Path) -> None:
-    ours, fedavg = (begin(tmp_path / name, name, images(), **CNN, **words) for name, words in METHODS.items())
+    ours, fedavg = (begin(tmp_path / name, name, images(), **CNN, **settings) for name, settings in METHODS.items())
     assert torch.equal(learn_first_task(ours).vector, learn_first_task(fedavg).vector)
     for run in (ours, fedavg):
         loop._finish_task(run, 1)
         loop._begin_task(run, 2)
-        loop.play_round(run, 2, 0)
+        loop.run_round(run, 2, 0)
     assert not torch.equal(ours.vector, fedavg.vector)
 
 
@@ -167,7 +167,7 @@ def test_the_generator_is_the_same_throughout_a_task(tmp_path: Path) -> None:
     here = bench(tmp_path / "run")
     before = here.run.server.tensors["generator"].clone()
     for round in range(3):
-        loop.play_round(here.run, 2, round)
+        loop.run_round(here.run, 2, round)
     assert torch.equal(here.run.server.tensors["generator"], before)
     assert torch.equal(here.run.networks["generator"].vector, before)  # nor did a client's pass move its statistics
 
@@ -248,25 +248,25 @@ def test_distillation_moves_the_extractor_alone(tmp_path: Path) -> None:
 def test_there_is_nothing_to_distil_before_the_first_step(tmp_path: Path) -> None:
     """In evaluation mode: in training the student normalises by its batch, and the teacher does not."""
     here = bench(tmp_path / "run")
-    here.local.model.module.eval()
-    task_loss = cross_entropy(here.local.model.module(here.x), here.y)
+    here.context.model.module.eval()
+    task_loss = cross_entropy(here.context.model.module(here.x), here.y)
     assert here.loss(w_ft=0.0, w_kd=100.0).item() == pytest.approx(task_loss.item(), rel=1e-5)
-    here.local.weights.mul_(1.1)
-    task_loss = cross_entropy(here.local.model.module(here.x), here.y)
+    here.context.weights.mul_(1.1)
+    task_loss = cross_entropy(here.context.model.module(here.x), here.y)
     assert here.loss(w_ft=0.0, w_kd=100.0).item() > 1.01 * task_loss.item()
 
 
 def test_the_loss_is_the_sum_of_its_three_parts(tmp_path: Path) -> None:
     here = bench(tmp_path / "run")
-    here.local.model.module.eval()
-    here.local.weights.mul_(1.1)
-    found, model = here.loss(w_ft=0.3, w_kd=0.7), here.local.model.module
+    here.context.model.module.eval()
+    here.context.weights.mul_(1.1)
+    found, model = here.loss(w_ft=0.3, w_kd=0.7), here.context.model.module
 
     teacher = FlatModel(models.build("cnn", input_shape=(3, 8, 8), num_classes=2, width=4))
     teacher.load(here.run.server.tensors["previous"])
     previous = teacher.module.eval()
-    here.local.__dict__.pop("generator")
-    synthetic = here.local.networks["generator"].module(torch.randn(8, 8, generator=here.local.generator))
+    here.context.__dict__.pop("generator")
+    synthetic = here.context.networks["generator"].module(torch.randn(8, 8, generator=here.context.generator))
     both = torch.cat([here.x, synthetic])
     labels = torch.cat([here.y, previous(synthetic).argmax(1)])
     apart = previous.fc(model.features(both)) - previous.fc(previous.features(both))
@@ -309,7 +309,7 @@ def test_the_previous_model_is_asked_once_a_round_about_a_sample(
 
     here = bench(tmp_path / "run", local_epochs=5)
     monkeypatch.setattr(models.CNN, "features", watched)
-    loop.play_round(here.run, 2, 0)
+    loop.run_round(here.run, 2, 0)
     event = of_kind(read_events(tmp_path / "run" / "events.jsonl"), "round")[-1]
     steps = event["mean_steps"] * event["num_accepted"]
     assert sum(asked) == event["samples"] + 8 * steps
@@ -343,8 +343,8 @@ def test_old_classes_that_come_back_compete_with_all() -> None:
 
 def test_new_classes_are_learned_and_old_ones_not_wholly_lost(tmp_path: Path) -> None:
     """FedAvg, which sees no old class any more, never answers with one."""
-    words = {**CNN, "rounds": 6, "partition": "iid"}
-    ours, fedavg = (learn(tmp_path / n, n, growing(), **words, **more) for n, more in METHODS.items())
+    settings = {**CNN, "rounds": 6, "partition": "iid"}
+    ours, fedavg = (learn(tmp_path / n, n, growing(), **settings, **more) for n, more in METHODS.items())
     assert ours.matrix[1][1] > 0.6
     assert ours.matrix[1][0] > fedavg.matrix[1][0]
 
@@ -363,8 +363,8 @@ def test_clients_without_data_or_with_one_class_do_not_stop_it(tmp_path: Path) -
 
 
 def test_model_and_generator_come_down_once_a_task_and_nothing_more_goes_up(tmp_path: Path) -> None:
-    words = {"clients": 2, "clients_per_round": 2, **CNN}
-    ours, fedavg = (begin(tmp_path / n, n, images(), **words, **more) for n, more in METHODS.items())
+    settings = {"clients": 2, "clients_per_round": 2, **CNN}
+    ours, fedavg = (begin(tmp_path / n, n, images(), **settings, **more) for n, more in METHODS.items())
     rounds = [
         of_kind(read_events(tmp_path / run.method.name / "events.jsonl"), "round") for run in (play(ours), play(fedavg))
     ]
@@ -383,9 +383,9 @@ def test_client_memory_is_that_of_the_papers_table(tmp_path: Path) -> None:
     generator = torch.Generator().manual_seed(0)
     x, y = torch.randint(0, 256, (20, 3, 32, 32), generator=generator).to(torch.uint8), torch.arange(20) % 10
     domains = tuple(Domain.of(f"d{task}", (x, y), (x, y)) for task in (1, 2))
-    words = {"model": "resnet18", "width": 64, "rounds": 1, "local_steps": 1, "local_epochs": None, "clients": 1}
-    words |= {"clients_per_round": 1, "synthetic": 2, "iterations": 1}
-    play(begin(tmp_path / "run", "mfcl", Benchmark("ten", domains, tuple("abcdefghij")), **words))
+    settings = {"model": "resnet18", "width": 64, "rounds": 1, "local_steps": 1, "local_epochs": None, "clients": 1}
+    settings |= {"clients_per_round": 1, "synthetic": 2, "iterations": 1}
+    play(begin(tmp_path / "run", "mfcl", Benchmark("ten", domains, tuple("abcdefghij")), **settings))
     first, second = of_kind(read_events(tmp_path / "run" / "events.jsonl"), "round")
     assert first["client_memory_paper_bytes"] / MIB == pytest.approx(42.69, rel=1e-2)
     assert second["client_memory_paper_bytes"] / MIB == pytest.approx(117.8, rel=1e-2)
@@ -426,11 +426,11 @@ def test_a_classifier_that_saw_generated_images_only_knows_real_ones(seed: int, 
     The student normalises the real images by their own statistics: those of generated images, whose channels have
     mean 0 and variance 1, are not those of digits on paper.
     """
-    preset = preset_words("digits-shift")
+    preset = preset_settings("digits-shift")
     own = preset.pop("methods")["mfcl"]
     del preset["benchmark"]
-    words, benchmark = {**preset, **own, "rounds": 4, "seed": seed}, digits_shift.load(domains=("paper", "neon"))
-    run = learn_first_task(begin(tmp_path / "run", "mfcl", benchmark, **words))
+    settings, benchmark = {**preset, **own, "rounds": 4, "seed": seed}, digits_shift.load(domains=("paper", "neon"))
+    run = learn_first_task(begin(tmp_path / "run", "mfcl", benchmark, **settings))
     loop._cross_border(run, 1, "departure")
     generator, judge = run.networks["generator"].module.eval(), run.model.module.eval()
     torch.manual_seed(seed)
@@ -456,9 +456,10 @@ def test_a_classifier_that_saw_generated_images_only_knows_real_ones(seed: int, 
 @SEEDS
 def test_replay_forgets_less_than_fedavg(seed: int, tmp_path: Path) -> None:
     """By ten points at least, and the mean accuracy at the end is five points better at least."""
-    words = {"domains": ["paper", "neon", "photo"], "rounds": 5, "eval_every": 0, "seed": seed}
+    settings = {"domains": ["paper", "neon", "photo"], "rounds": 5, "eval_every": 0, "seed": seed}
     ours, fedavg = (
-        fedspecial.run("digits-shift", method=method, out=tmp_path / method, **words) for method in ("mfcl", "fedavg")
+        fedspecial.run("digits-shift", method=method, out=tmp_path / method, **settings)
+        for method in ("mfcl", "fedavg")
     )
     assert ours.bwt > fedavg.bwt + 0.10
     assert ours.acc > fedavg.acc + 0.05

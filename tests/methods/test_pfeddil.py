@@ -13,16 +13,16 @@ from pydantic.dataclasses import dataclass
 from torch import nn
 
 from fedspecial import Benchmark, Domain, InputError, resume
-from fedspecial.config import first_words, resolve
+from fedspecial.config import merge_settings, resolve
 from fedspecial.core.events import RoundFinished, StageFinished, of_kind, read_events
 from fedspecial.core.messages import Broadcast, ClientState, ServerState
-from fedspecial.evaluation import evaluate
-from fedspecial.methods import slots
-from fedspecial.methods.base import Answer, Method
+from fedspecial.methods import pfeddil_slots as slots
+from fedspecial.methods.base import Method, QueryResult
 from fedspecial.methods.pfeddil import PFedDil, gate, shuffled
-from fedspecial.rundir import create
-from fedspecial.session import load_benchmark, make_federation, prepare
-from worlds import begin, growing, images, learn, learn_words, play, rotated_blobs, texts
+from fedspecial.runs.build import load_benchmark, make_federation, prepare
+from fedspecial.runs.directory import create
+from fedspecial.runs.evaluate import evaluate
+from toy_problems import begin, growing, images, learn, learn_settings, play, rotated_blobs, texts
 
 MIB = 2**20
 ALWAYS_NEW: dict[str, Any] = {"threshold": 2.0, "max_slots": 3}
@@ -36,17 +36,17 @@ class Restarting(Method):
     def begin_task(self, server: ServerState, task: int) -> None:
         server.theta.copy_(server.tensors.setdefault("initial", server.theta.clone()))
 
-    def departure(self, server: ServerState, desk: Any) -> None:
-        server.tensors[f"end/{desk.task}"] = server.theta.clone()
+    def departure(self, server: ServerState, context: Any) -> None:
+        server.tensors[f"end/{context.task}"] = server.theta.clone()
 
 
-def alone_and_together(tmp_path: Path, benchmark: Benchmark | None = None, **words: Any) -> tuple[Any, Any]:
+def alone_and_together(tmp_path: Path, benchmark: Benchmark | None = None, **settings: Any) -> tuple[Any, Any]:
     """A run of FedAvg and one of pFedDIL."""
     keys = PFedDil.__dataclass_fields__  # type: ignore[attr-defined]
-    plain = {key: value for key, value in words.items() if key not in keys}
+    plain = {key: value for key, value in settings.items() if key not in keys}
     return (
         play(begin(tmp_path / "fedavg", "fedavg", benchmark, **plain)),
-        play(begin(tmp_path / "pfeddil", "pfeddil", benchmark, **words)),
+        play(begin(tmp_path / "pfeddil", "pfeddil", benchmark, **settings)),
     )
 
 
@@ -76,7 +76,7 @@ def test_the_head_is_trained(signal: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("benchmark", [images(), growing(), texts()], ids=["images", "classes", "texts"])
 def test_one_slot_for_ever_and_no_pull_is_fedavg(benchmark: Benchmark, tmp_path: Path) -> None:
     model: dict[str, Any] = {"model": "text", "width": 8} if benchmark.kind == "text" else CNN
-    ours = learn(tmp_path / "ours", "pfeddil", benchmark, **PFedDil.zero, **model)
+    ours = learn(tmp_path / "ours", "pfeddil", benchmark, **PFedDil.fedavg_when, **model)
     fedavg = learn(tmp_path / "fedavg", "fedavg", benchmark, **model)
     assert ours.model_sha256 == fedavg.model_sha256
     assert ours.matrix == fedavg.matrix
@@ -93,14 +93,14 @@ def test_a_new_slot_in_every_task_is_as_many_runs_of_fedavg(tmp_path: Path) -> N
     for task in (1, 2, 3):
         numbers = slots.known_classes(ours.server, [task])
         message = Broadcast(3, 0, slots.contents(ours.server, [task]), numbers=numbers)
-        found = ours.engine.place.accuracy(0, message, ClientState(), ours.federation.domain(task).test)
+        found = ours.engine.runner.accuracy(0, message, ClientState(), ours.federation.domain(task).test)
         assert found == alone[task - 1]["accuracy"][task - 1]
 
 
 def test_a_single_slot_used_again_is_not_pulled_at_its_first_step(tmp_path: Path) -> None:
-    words: dict[str, Any] = {"threshold": 0.0, "rounds": 1, "local_steps": 1, "local_epochs": None}
+    settings: dict[str, Any] = {"threshold": 0.0, "rounds": 1, "local_steps": 1, "local_epochs": None}
     pulled, free = (
-        play(begin(tmp_path / str(kappa), "pfeddil", rotated_blobs(tasks=2), kappa=kappa, **words))
+        play(begin(tmp_path / str(kappa), "pfeddil", rotated_blobs(tasks=2), kappa=kappa, **settings))
         for kappa in (1.0, 0.0)
     )
     assert torch.equal(pulled.vector, free.vector)
@@ -120,19 +120,19 @@ def test_the_pull_is_the_gradient_of_all_terms_together() -> None:
     w, one, two = (torch.randn(5, generator=generator) for _ in range(3))
     message = Broadcast(4, 0, {"slot/2": w}, {"theta": one, "start/slot/2": two}, roles={"theta": "slot/2"})
     state = ClientState(numbers={"rho/4/1": 0.3, "rho/4/2": 0.9, "rho/3/1": 0.7})
-    local: Any = SimpleNamespace(broadcast=message, state=state, weights=w, scratch={})
-    pull = PFedDil(kappa=0.5).pull(local)
-    assert pull is not None
+    context: Any = SimpleNamespace(broadcast=message, state=state, weights=w, scratch={})
+    proximal_term = PFedDil(kappa=0.5).proximal_term(context)
+    assert proximal_term is not None
     w.requires_grad_()
     (0.5 * (0.3 * (w - one).square().sum() + 0.9 * (w - two).square().sum())).backward()
-    torch.testing.assert_close(pull.weight * (w.detach() - pull.center), w.grad)
+    torch.testing.assert_close(proximal_term.weight * (w.detach() - proximal_term.center), w.grad)
 
 
 # --- which slot is trained ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("rho", "words", "slot"),
+    ("rho", "settings", "slot"),
     [
         ({1: 0.9}, {}, 1),
         ({1: 0.8}, {}, 1),
@@ -144,16 +144,16 @@ def test_the_pull_is_the_gradient_of_all_terms_together() -> None:
         ({1: 0.1}, {"max_slots": 1}, 1),
     ],
 )
-def test_a_slot_is_used_again_where_the_data_looks_familiar(rho: Any, words: dict[str, Any], slot: int) -> None:
-    assert PFedDil(**words)._choice(rho, task=4)["slot"] == slot
+def test_a_slot_is_used_again_where_the_data_looks_familiar(rho: Any, settings: dict[str, Any], slot: int) -> None:
+    assert PFedDil(**settings)._choice(rho, task=4)["slot"] == slot
 
 
 def test_familiarity_stays_with_the_client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    said: list[Answer] = []
+    said: list[QueryResult] = []
     answer = PFedDil.answer
 
-    def heard(self: PFedDil, local: Any, stage: str) -> Answer:
-        said.append(answer(self, local, stage))
+    def heard(self: PFedDil, context: Any, stage: str) -> QueryResult:
+        said.append(answer(self, context, stage))
         return said[-1]
 
     monkeypatch.setattr(PFedDil, "answer", heard)
@@ -176,9 +176,9 @@ def test_clients_train_different_slots_side_by_side(tmp_path: Path, monkeypatch:
     """Only the deltas of those who trained a slot move it."""
     choice = PFedDil.answer
 
-    def split(self: PFedDil, local: Any, stage: str) -> Answer:
-        given = choice(self, local, stage)
-        return Answer(numbers={"slot": 2 if local.client % 2 else 1}) if stage == "choose" else given
+    def split(self: PFedDil, context: Any, stage: str) -> QueryResult:
+        given = choice(self, context, stage)
+        return QueryResult(numbers={"slot": 2 if context.client % 2 else 1}) if stage == "choose" else given
 
     monkeypatch.setattr(PFedDil, "answer", split)
     run = play(begin(tmp_path / "run", "pfeddil", rotated_blobs(tasks=2), kappa=0.0, clients_per_round=4))
@@ -186,7 +186,7 @@ def test_clients_train_different_slots_side_by_side(tmp_path: Path, monkeypatch:
     rounds = of_kind(read_events(tmp_path / "run" / "events.jsonl"), "round")
     assert [r["facts"]["slots_trained"] for r in rounds] == [1, 1, 1, 2, 2, 2]
     monkeypatch.setattr(
-        PFedDil, "choose", lambda self, server, seed, task, *rest: [0, 2] if task == 2 else [0, 1, 2, 3]
+        PFedDil, "sample_clients", lambda self, server, seed, task, *rest: [0, 2] if task == 2 else [0, 1, 2, 3]
     )
     even = play(begin(tmp_path / "even", "pfeddil", rotated_blobs(tasks=2), kappa=0.0, clients_per_round=4))
     assert torch.equal(even.vector, run.vector)
@@ -237,8 +237,8 @@ def last_slot_is_best(opinion: Any) -> Any:
     """Familiarity that grows with the number of times it was asked for."""
     asked = iter(range(1, 10**6))
 
-    def growing_opinion(self: PFedDil, local: Any, x: Any, classes: int) -> Any:
-        logits, familiar = opinion(self, local, x, classes)
+    def growing_opinion(self: PFedDil, context: Any, x: Any, classes: int) -> Any:
+        logits, familiar = opinion(self, context, x, classes)
         return logits, torch.full_like(familiar, 1 - 1 / next(asked))
 
     return growing_opinion
@@ -258,12 +258,12 @@ def test_the_gates_shares_are_a_distribution() -> None:
 
 def predicted(run: Any, mine: list[int], task: int) -> torch.Tensor:
     message = Broadcast(task, 0, slots.contents(run.server, mine), numbers=slots.known_classes(run.server, mine))
-    place = run.engine.place
-    local = place._enter(0, message, ClientState(), np.empty(0, dtype=np.int64))
-    local.positions = torch.arange(10)
-    place.model.module.eval()
+    runner = run.engine.runner
+    context = runner._enter(0, message, ClientState(), np.empty(0, dtype=np.int64))
+    context.positions = torch.arange(10)
+    runner.model.module.eval()
     with torch.no_grad():
-        return run.method.predict(local, run.federation.benchmark.inputs(run.federation.domain(1).test.x[:10]))
+        return run.method.predict(context, run.federation.benchmark.inputs(run.federation.domain(1).test.x[:10]))
 
 
 def test_slots_vote_with_their_shares_and_one_alone_decides(tmp_path: Path) -> None:
@@ -303,11 +303,11 @@ def test_each_slot_is_asked_once_about_a_sample(tmp_path: Path, monkeypatch: pyt
     asked = []
     opinion = PFedDil._opinion
     monkeypatch.setattr(PFedDil, "_opinion", lambda *args: asked.append(1) or opinion(*args))
-    messages = [run.method.prediction(run.server, client, 3) for client in range(4)]
+    messages = [run.method.eval_broadcast(run.server, client, 3) for client in range(4)]
     test = run.federation.domain(1).test
     together = run.engine.accuracy(lambda client: messages[client], test)
     assert len(asked) == 3
-    apart = [run.engine.place.accuracy(client, messages[client], ClientState(), test) for client in range(4)]
+    apart = [run.engine.runner.accuracy(client, messages[client], ClientState(), test) for client in range(4)]
     assert together == pytest.approx(sum(apart) / 4)
 
 
@@ -353,8 +353,8 @@ def test_a_model_without_features_is_refused_unless_no_head_is_needed(tmp_path: 
 
 @pytest.mark.parametrize("signal", ["correctness", "pseudo_negative", "confidence"])
 def test_it_learns_texts(signal: str, tmp_path: Path) -> None:
-    words: dict[str, Any] = {"model": "text", "width": 8, "optimizer": "adamw", "client_lr": 0.03}
-    assert learn(tmp_path / "run", "pfeddil", texts(), signal=signal, **words).matrix[0][0] > 0.9
+    settings: dict[str, Any] = {"model": "text", "width": 8, "optimizer": "adamw", "client_lr": 0.03}
+    assert learn(tmp_path / "run", "pfeddil", texts(), signal=signal, **settings).matrix[0][0] > 0.9
 
 
 def test_it_learns_classes_that_come_one_after_another(tmp_path: Path) -> None:
@@ -370,8 +370,8 @@ def test_it_learns_classes_that_come_one_after_another(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("policy", ["average", "mean-only", "local"])
 def test_a_run_stopped_anywhere_goes_on_to_the_same_end(policy: str, tmp_path: Path) -> None:
-    words: dict[str, Any] = {"batch_norm": policy, **ALWAYS_NEW, **CNN}
-    whole = learn(tmp_path / "whole", "pfeddil", images(tasks=3), **words)
+    settings: dict[str, Any] = {"batch_norm": policy, **ALWAYS_NEW, **CNN}
+    whole = learn(tmp_path / "whole", "pfeddil", images(tasks=3), **settings)
 
     def stop_at(kind: type, **fields: Any) -> Any:
         def listener(event: Any) -> None:
@@ -381,7 +381,9 @@ def test_a_run_stopped_anywhere_goes_on_to_the_same_end(policy: str, tmp_path: P
         return listener
 
     with pytest.raises(KeyboardInterrupt):
-        learn(tmp_path / "cut", "pfeddil", images(tasks=3), listeners=[stop_at(StageFinished, stage="choose")], **words)
+        learn(
+            tmp_path / "cut", "pfeddil", images(tasks=3), listeners=[stop_at(StageFinished, stage="choose")], **settings
+        )
     for stop in (stop_at(RoundFinished, task=2, round=1), stop_at(StageFinished, task=3, stage="fetch")):
         with pytest.raises(KeyboardInterrupt):
             resume(tmp_path / "cut", benchmark=images(tasks=3), listeners=[stop])
@@ -400,9 +402,15 @@ def digit_like(tasks: int) -> Benchmark:
 
 def test_a_clients_memory_is_its_slots(tmp_path: Path) -> None:
     """Three models and their heads: 128.1 MiB, where the paper prints 130.15 and does not say what the rest is."""
-    words: dict[str, Any] = {"rounds": 1, "local_steps": 1, "local_epochs": None, "clients": 1, "clients_per_round": 1}
+    settings: dict[str, Any] = {
+        "rounds": 1,
+        "local_steps": 1,
+        "local_epochs": None,
+        "clients": 1,
+        "clients_per_round": 1,
+    }
     run = begin(
-        tmp_path / "run", "pfeddil", digit_like(3), model="resnet18", width=64, eval_every=0, **ALWAYS_NEW, **words
+        tmp_path / "run", "pfeddil", digit_like(3), model="resnet18", width=64, eval_every=0, **ALWAYS_NEW, **settings
     )
     model = 4 * len(run.vector)
     head = 4 * (2 * 512 + 2)
@@ -455,29 +463,29 @@ QUICK_DIGITS: dict[str, Any] = {
 @pytest.mark.parametrize("seed", SEEDS)
 def test_it_forgets_less_than_fedavg(seed: int, tmp_path: Path) -> None:
     """Margin fixed beforehand: 10 points of BWT. Measured on three worlds in half the preset's rounds."""
-    ours = learn_words(tmp_path / "ours", **QUICK_DIGITS, method="pfeddil", seed=seed)
-    fedavg = learn_words(tmp_path / "fedavg", **QUICK_DIGITS, method="fedavg", seed=seed)
+    ours = learn_settings(tmp_path / "ours", **QUICK_DIGITS, method="pfeddil", seed=seed)
+    fedavg = learn_settings(tmp_path / "fedavg", **QUICK_DIGITS, method="fedavg", seed=seed)
     assert ours.bwt > fedavg.bwt + 0.10
 
 
-def digits(folder: Path, **words: Any) -> Any:
+def digits(folder: Path, **settings: Any) -> Any:
     """A finished run of the quick benchmark with its parts in the open."""
-    settled = first_words({**QUICK_DIGITS, "out": str(folder), "method": "pfeddil", **words})
-    resolved = resolve(settled)
+    settings = merge_settings({**QUICK_DIGITS, "out": str(folder), "method": "pfeddil", **settings})
+    resolved = resolve(settings)
     federation = make_federation(resolved.config, load_benchmark(resolved.config))
-    return play(prepare(create(settled), resolved, federation, None, None))
+    return play(prepare(create(settings), resolved, federation, None, None))
 
 
 @torch.no_grad()
 def familiarity(run: Any, x: torch.Tensor) -> torch.Tensor:
     """a_s(x) of every slot of client 0; slots × samples."""
-    message = run.method.prediction(run.server, 0, run.federation.num_tasks)
-    local = run.engine.place._enter(0, message, ClientState(), np.empty(0, dtype=np.int64))
-    local.model.module.eval()
+    message = run.method.eval_broadcast(run.server, 0, run.federation.num_tasks)
+    context = run.engine.runner._enter(0, message, ClientState(), np.empty(0, dtype=np.int64))
+    context.model.module.eval()
     found = []
     for slot, classes in slots.numbered("classes/", message.numbers).items():
-        run.method._load(local, slot)
-        found.append(run.method._opinion(local, x, int(classes))[1])
+        run.method._load(context, slot)
+        found.append(run.method._opinion(context, x, int(classes))[1])
     return torch.stack(found)
 
 
@@ -488,10 +496,10 @@ def test_the_gate_prefers_the_slot_that_learned_the_world(seed: int, tmp_path: P
     test images than chance would give it the largest share."""
     run = digits(tmp_path / "run", seed=seed, **ALWAYS_NEW)
     benchmark = run.federation.benchmark
-    for world, domain in enumerate(benchmark.domains):
+    for problem, domain in enumerate(benchmark.domains):
         alpha = gate(familiarity(run, benchmark.inputs(domain.test.x)))
-        assert int(alpha.mean(1).argmax()) == world
-        assert float((alpha.argmax(0) == world).float().mean()) > 1 / 3 + 0.20
+        assert int(alpha.mean(1).argmax()) == problem
+        assert float((alpha.argmax(0) == problem).float().mean()) > 1 / 3 + 0.20
 
 
 @pytest.mark.slow

@@ -21,7 +21,7 @@ from fedspecial.core.events import of_kind, read_events
 from fedspecial.core.messages import ServerState
 from fedspecial.core.vector import FlatModel
 from fedspecial.engine.loop import Run
-from fedspecial.methods.base import Answer, LocalData
+from fedspecial.methods.base import LocalData, QueryResult
 from fedspecial.methods.srfdil import SrFdil
 from fedspecial.methods.srfdil_cache import (
     Pool,
@@ -34,7 +34,7 @@ from fedspecial.methods.srfdil_cache import (
     scaled,
 )
 from fedspecial.models import build
-from worlds import begin, images, learn, play, rotated_blobs
+from toy_problems import begin, images, learn, play, rotated_blobs
 
 MIB = 2**20
 CNN: dict[str, Any] = {"model": "cnn", "width": 4}
@@ -144,18 +144,18 @@ def test_the_first_task_is_fedavg(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("scores", ["prototypes", "refed"])
-@pytest.mark.parametrize("world", [images(tasks=3), rotated_blobs()], ids=["images", "table"])
-def test_caches_hold_a_few_of_the_clients_own_earlier_samples(scores: str, world: Benchmark, tmp_path: Path) -> None:
-    words = CNN if world.kind == "image" else {}
-    run = begin(tmp_path / "run", "srfdil", world, cache=9, scores=scores, **words)
+@pytest.mark.parametrize("problem", [images(tasks=3), rotated_blobs()], ids=["images", "table"])
+def test_caches_hold_a_few_of_the_clients_own_earlier_samples(scores: str, problem: Benchmark, tmp_path: Path) -> None:
+    settings = CNN if problem.kind == "image" else {}
+    run = begin(tmp_path / "run", "srfdil", problem, cache=9, scores=scores, **settings)
     own = {(t, c): set(run.federation.rows(t, c).tolist()) for t in (1, 2) for c in range(4)}
     play(run)
     for client, kept in enumerate(caches(run)):
         assert len(kept["x"]) == len(kept["y"]) == len(kept["domain"]) == 9
-        assert kept["x"].dtype == world.domains[0].train.x.dtype
+        assert kept["x"].dtype == problem.domains[0].train.x.dtype
         assert len(set(rows_of(kept["x"]))) == 9
         for x, y, domain in zip(rows_of(kept["x"]), kept["y"].tolist(), kept["domain"].tolist(), strict=True):
-            train = world.domains[domain - 1].train
+            train = problem.domains[domain - 1].train
             at = rows_of(train.x).index(x)
             assert at in own[domain, client]
             assert int(train.y[at]) == y
@@ -205,9 +205,9 @@ def test_at_lambda_one_other_clients_do_not_matter(
 
     before, answer = kept(), SrFdil.answer
 
-    def changed(self: SrFdil, local: Any, stage: str) -> Answer:
-        told = answer(self, local, stage)
-        if stage == "means" and local.client == 2:
+    def changed(self: SrFdil, context: Any, stage: str) -> QueryResult:
+        told = answer(self, context, stage)
+        if stage == "means" and context.client == 2:
             told.tensors["means"] = 50 * told.tensors["means"].flip(-1)
         return told
 
@@ -217,29 +217,35 @@ def test_at_lambda_one_other_clients_do_not_matter(
 
 def test_where_all_means_agree_lambda_does_not_matter(tmp_path: Path) -> None:
     """One client is the whole federation."""
-    words = {"clients": 1, "clients_per_round": 1, "cache": 7}
-    kept = [caches(play(begin(tmp_path / f"{lam}", "srfdil", lam=lam, **words)))[0] for lam in (0.0, 1.0)]
+    settings = {"clients": 1, "clients_per_round": 1, "cache": 7}
+    kept = [caches(play(begin(tmp_path / f"{lam}", "srfdil", lam=lam, **settings)))[0] for lam in (0.0, 1.0)]
     assert all(torch.equal(kept[0][name], kept[1][name]) for name in ("x", "y", "domain", "score"))
 
 
 @pytest.mark.parametrize("policy", ["average", "mean-only", "local"])
-@pytest.mark.parametrize("words", [{}, {"scores": "refed"}, {"choice": "importance"}], ids=["own", "refed", "choice"])
-def test_heads_may_grow(words: dict[str, Any], policy: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "settings", [{}, {"scores": "refed"}, {"choice": "importance"}], ids=["own", "refed", "choice"]
+)
+def test_heads_may_grow(settings: dict[str, Any], policy: str, tmp_path: Path) -> None:
     tasks = images(tasks=3).domains
     pairs = [(domain.train.x, domain.train.y + 2 * number) for number, domain in enumerate(tasks)]
     domains = tuple(Domain.of(f"t{number}", pair, pair) for number, pair in enumerate(pairs, start=1))
-    world = Benchmark("grows", domains, tuple("abcdef"), incremental="class")
-    words = {**CNN, **words, "partition": "iid", "batch_norm": policy, "cache": 8, "rounds": 2}
-    run = play(begin(tmp_path / "run", "srfdil", world, **words))
+    problem = Benchmark("grows", domains, tuple("abcdef"), incremental="class")
+    settings = {**CNN, **settings, "partition": "iid", "batch_norm": policy, "cache": 8, "rounds": 2}
+    run = play(begin(tmp_path / "run", "srfdil", problem, **settings))
     assert all(len(kept["y"]) == 8 and kept["y"].max() < 4 for kept in caches(run))
     assert not of_kind(read_events(tmp_path / "run" / "events.jsonl"), "update_refused")
 
 
-@pytest.mark.parametrize("words", [{}, {"scores": "refed"}, {"choice": "importance"}], ids=["own", "refed", "choice"])
+@pytest.mark.parametrize(
+    "settings", [{}, {"scores": "refed"}, {"choice": "importance"}], ids=["own", "refed", "choice"]
+)
 @pytest.mark.parametrize("stage", ["first", "last"])
-def test_a_run_stopped_at_a_border_goes_on_to_the_same_end(words: dict[str, Any], stage: str, tmp_path: Path) -> None:
-    words = {**words, "cache": 6}
-    whole = learn(tmp_path / "whole", "srfdil", **words)
+def test_a_run_stopped_at_a_border_goes_on_to_the_same_end(
+    settings: dict[str, Any], stage: str, tmp_path: Path
+) -> None:
+    settings = {**settings, "cache": 6}
+    whole = learn(tmp_path / "whole", "srfdil", **settings)
     heard = []
 
     def stop(event: Any) -> None:
@@ -249,7 +255,7 @@ def test_a_run_stopped_at_a_border_goes_on_to_the_same_end(words: dict[str, Any]
                 raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        learn(tmp_path / "cut", "srfdil", listeners=[stop], **words)
+        learn(tmp_path / "cut", "srfdil", listeners=[stop], **settings)
     assert heard
     assert resume(tmp_path / "cut", benchmark=rotated_blobs()).model_sha256 == whole.model_sha256
 
@@ -260,7 +266,7 @@ def test_a_run_stopped_at_a_border_goes_on_to_the_same_end(words: dict[str, Any]
 def chosen(weights: list[float], count: int, rounds: int = 1) -> list[list[int]]:
     server = ServerState(torch.zeros(1), {"importance": torch.tensor(weights, dtype=torch.float64)})
     method = SrFdil(choice="importance")
-    return [method.choose(server, 25, 2, round, len(weights), count) for round in range(rounds)]
+    return [method.sample_clients(server, 25, 2, round, len(weights), count) for round in range(rounds)]
 
 
 def test_clients_are_drawn_in_proportion_to_their_importance() -> None:
@@ -310,18 +316,20 @@ def test_texts_and_models_without_features_are_refused_in_one_line(tmp_path: Pat
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("words", [{"cache": -1}, {"lam": 1.5}, {"scores": "best"}, {"choice": "mine"}, {"passes": 0}])
-def test_words_out_of_range_are_refused_in_one_line(words: dict[str, Any], tmp_path: Path) -> None:
-    (name, value) = next(iter(words.items()))
+@pytest.mark.parametrize(
+    "settings", [{"cache": -1}, {"lam": 1.5}, {"scores": "best"}, {"choice": "mine"}, {"passes": 0}]
+)
+def test_words_out_of_range_are_refused_in_one_line(settings: dict[str, Any], tmp_path: Path) -> None:
+    (name, value) = next(iter(settings.items()))
     with pytest.raises(InputError, match=f"{name}={value}: ") as caught:
-        learn(tmp_path / "run", "srfdil", **words)
+        learn(tmp_path / "run", "srfdil", **settings)
     assert "\n" not in str(caught.value)
 
 
 def test_a_clients_memory_is_that_of_the_paper(tmp_path: Path) -> None:
-    world = replace(images(rows=8, size=32), classes=tuple("0123456789"))
-    words = {"model": "resnet18", "width": 64, "local_steps": 1, "local_epochs": None}
-    result = learn(tmp_path / "run", "srfdil", world, rounds=1, clients=1, clients_per_round=1, **words)
+    problem = replace(images(rows=8, size=32), classes=tuple("0123456789"))
+    settings = {"model": "resnet18", "width": 64, "local_steps": 1, "local_epochs": None}
+    result = learn(tmp_path / "run", "srfdil", problem, rounds=1, clients=1, clients_per_round=1, **settings)
     assert result.client_memory_paper_bytes == pytest.approx(55.82 * MIB, rel=0.01)
 
 
@@ -344,7 +352,7 @@ def test_a_round_costs_fedavgs_bytes_and_a_border_one_model_and_the_means(tmp_pa
 @pytest.mark.parametrize("seed", [25, 225, 2025])
 def test_replay_forgets_less_than_none(seed: int, scores: str, tmp_path: Path) -> None:
     """At least ten points of BWT on three worlds of digits-shift."""
-    words = {"seed": seed, "domains": "paper,neon,photo", "rounds": 4, "local_epochs": 3, "eval_every": 0}
-    ours = fedspecial.run("digits-shift", method="srfdil", scores=scores, out=tmp_path / "ours", **words)
-    fedavg = fedspecial.run("digits-shift", method="fedavg", out=tmp_path / "fedavg", **words)
+    settings = {"seed": seed, "domains": "paper,neon,photo", "rounds": 4, "local_epochs": 3, "eval_every": 0}
+    ours = fedspecial.run("digits-shift", method="srfdil", scores=scores, out=tmp_path / "ours", **settings)
+    fedavg = fedspecial.run("digits-shift", method="fedavg", out=tmp_path / "fedavg", **settings)
     assert ours.bwt >= fedavg.bwt + 0.10

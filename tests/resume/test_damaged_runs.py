@@ -22,9 +22,9 @@ pytestmark = pytest.mark.usefixtures("rendered")
 def stopped(fork: Fork, tiny: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run killed in its second task, with an anchor and clients that keep their BatchNorm statistics."""
     folder = tmp_path_factory.mktemp("stopped") / "run"
-    words = [word for word in tiny if not word.startswith(("model", "width"))]
+    settings = [word for word in tiny if not word.startswith(("model", "width"))]
     outcome = fork(
-        "run", *words, "model=cnn", "width=4", "batch_norm=local", f"out={folder}", die=["before a round's event", 5]
+        "run", *settings, "model=cnn", "width=4", "batch_norm=local", f"out={folder}", die=["before a round's event", 5]
     )
     assert outcome.code == -9
     return folder

@@ -70,7 +70,7 @@ def test_a_run_killed_while_torch_is_imported_is_resumed_with_its_own_thread_cou
     tiny: list[str], whole: Path, tmp_path: Path
 ) -> None:
     folder = tmp_path / "run"
-    dying = Path(__file__).parent / "dying.py"
+    dying = Path(__file__).parent / "kill_points.py"
     command = [sys.executable, str(dying), "import of torch", "1", "run", *tiny, f"out={folder}"]
     assert subprocess.run(command, env=ENVIRONMENT, check=False).returncode == KILLED
     assert [path.name for path in folder.iterdir()] == ["config.yaml"]
@@ -90,7 +90,7 @@ def test_a_kill_before_the_words_are_written_leaves_no_run_directory(
 
 
 @pytest.mark.parametrize(
-    "words",
+    "settings",
     [
         "model=cnn width=4 batch_norm=local method=special mu=0.5",
         "model=cnn width=4 batch_norm=mean-only method=special-c",
@@ -98,10 +98,10 @@ def test_a_kill_before_the_words_are_written_leaves_no_run_directory(
     ],
 )
 def test_client_states_payloads_and_statistics_survive_a_kill(
-    fork: Fork, tiny: list[str], tmp_path: Path, words: str
+    fork: Fork, tiny: list[str], tmp_path: Path, settings: str
 ) -> None:
     mine = [word for word in tiny if not word.startswith(("model=", "width="))]
-    command = [*mine, *(words.split() if "model=" in words else ["model=mlp", "width=8", *words.split()])]
+    command = [*mine, *(settings.split() if "model=" in settings else ["model=mlp", "width=8", *settings.split()])]
     assert fork("run", *command, f"out={tmp_path / 'whole'}").code == 0
     assert fork("run", *command, f"out={tmp_path / 'run'}", die=["training", 26]).code == KILLED
     assert fork("resume", tmp_path / "run", die=["before fsync of checkpoint.json"]).code == KILLED

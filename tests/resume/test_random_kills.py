@@ -15,7 +15,7 @@ KILLS = 10
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "words",
+    "settings",
     [
         "method=special",
         "method=special mu=0.5 optimizer=sgd momentum=0.9",
@@ -25,13 +25,13 @@ KILLS = 10
         "method=special model=cnn width=4 batch_norm=mean-only checkpoint_seconds=0.2",
     ],
 )
-def test_kills_at_random_moments_leave_no_trace(fork: Fork, tiny: list[str], tmp_path: Path, words: str) -> None:
-    mine = dict(word.split("=") for word in [*tiny[1:], *words.split()]) | {"rounds": "40"}
+def test_kills_at_random_moments_leave_no_trace(fork: Fork, tiny: list[str], tmp_path: Path, settings: str) -> None:
+    mine = dict(word.split("=") for word in [*tiny[1:], *settings.split()]) | {"rounds": "40"}
     command = ["run", tiny[0], *(f"{key}={value}" for key, value in mine.items())]
     whole = fork(*command, f"out={tmp_path / 'whole'}")
     assert whole.code == 0, whole.stderr
 
-    rng = np.random.default_rng([25, *words.encode()])
+    rng = np.random.default_rng([25, *settings.encode()])
     folder, kills, resumes = tmp_path / "run", 0, 0
     for moment in rng.uniform(0, 0.25 * whole.seconds, KILLS):
         begun = folder.exists()

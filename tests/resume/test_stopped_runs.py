@@ -9,8 +9,8 @@ import torch
 from runs import assert_same_run, contents
 
 import fedspecial
-from fedspecial import rundir
 from fedspecial.core.events import Event
+from fedspecial.runs import directory as directory
 from processes import Fork
 
 
@@ -59,7 +59,7 @@ def test_a_run_that_another_process_works_on_is_left_to_it(fork: Fork, tiny: lis
     folder = tmp_path / "run"
     fork("run", *tiny, f"out={folder}", die=["training", 29])
     before = contents(folder)
-    with rundir.claimed(folder):
+    with directory.claimed(folder):
         assert fork("resume", folder).complaint == f"{folder}: another process is working on this run"
     assert contents(folder) == before
     assert fork("resume", folder).code == 0

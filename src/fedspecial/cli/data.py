@@ -12,19 +12,19 @@ import typer
 
 from fedspecial.cli.console import one_line_errors
 from fedspecial.data import catalogue
-from fedspecial.data.sources.common import Tick, silent
+from fedspecial.data.formats.common import Tick, silent
 from fedspecial.errors import InputError, did_you_mean
 
 if TYPE_CHECKING:
     from fedspecial.config import Config
     from fedspecial.data.benchmark import Benchmark
-    from fedspecial.data.sources.entries import Entry, Size
+    from fedspecial.data.benchmarks.entries import Entry, Size
 
 app = typer.Typer(help="The benchmarks' data: list, check, show.", no_args_is_help=True)
 
 Data = Annotated[Path | None, typer.Option(help="The data folder (or the variable FEDSPECIAL_DATA).")]
 Name = Annotated[str, typer.Argument(help="A benchmark or a preset.")]
-Pairs = Annotated[list[str] | None, typer.Argument(help="Words as key=value, such as domains=usps,mnist.")]
+Pairs = Annotated[list[str] | None, typer.Argument(help="Settings as key=value, such as domains=usps,mnist.")]
 MARKS = {"ok": "ok     ", "note": "note   ", "smaller": "smaller", "bad": "BAD    "}
 
 
@@ -67,7 +67,7 @@ def _size(size: Size | None) -> str:
 @one_line_errors()
 def check(
     name: Name,
-    words: Pairs = None,
+    settings: Pairs = None,
     data: Data = None,
     strict: Annotated[bool, typer.Option(help="Exit 2 also for less than was published.")] = False,
 ) -> None:
@@ -77,7 +77,7 @@ def check(
     """
     from fedspecial.data import check as checking
 
-    config = _config(name, words, data)
+    config = _config(name, settings, data)
     found = []
     with _progress() as tick:
         for finding in checking.check(config.benchmark, tick=tick, **_load_words(config)):
@@ -92,12 +92,12 @@ def check(
 @one_line_errors()
 def show(
     name: Name,
-    words: Pairs = None,
+    settings: Pairs = None,
     data: Data = None,
     out: Annotated[Path | None, typer.Option(help="The picture's file; NAME.png without it.")] = None,
 ) -> None:
     """One picture: samples of each domain and class, and the label histogram per client for the chosen alpha."""
-    config = _config(name, words, data)
+    config = _config(name, settings, data)
     with _progress() as tick:
         benchmark = catalogue.load(config.benchmark, notice=_say, tick=tick, **_load_words(config))
     path = out or Path(f"{name}.png")
@@ -107,12 +107,12 @@ def show(
 
 def _draw(config: Config, benchmark: Benchmark, path: Path) -> None:
     from fedspecial.core.streams import stream
-    from fedspecial.data.partition import deal
-    from fedspecial.data.show import picture, save
-    from fedspecial.data.sources import tables
+    from fedspecial.data.benchmarks import tables
+    from fedspecial.data.partition import make_partition
+    from fedspecial.data.preview import picture, save
 
     partitions = [
-        deal(
+        make_partition(
             config.partition, domain.train.y.numpy(), config.clients, alpha=config.alpha,
             min_per_client=config.min_per_client, sites=domain.sites,
             rng=stream(config.seed, "partition", *(() if config.shared_proportions else (task,))),
@@ -135,7 +135,7 @@ def _texts(config: Config, benchmark: Benchmark) -> list[list[tuple[str, ...]]]:
     """One text of each domain and class, read again: hashed words can't be turned back."""
     from dataclasses import replace
 
-    from fedspecial.data.sources import corpora, own
+    from fedspecial.data.benchmarks import corpora, own
 
     request = catalogue.request_for(config.benchmark, _folder(config), config.domains, **config.options)
     request = replace(request, on_bad="skip")
@@ -143,20 +143,20 @@ def _texts(config: Config, benchmark: Benchmark) -> list[list[tuple[str, ...]]]:
     return [read(request, domain.name, benchmark.classes) for domain in benchmark.domains]
 
 
-def _config(name: str, words: list[str] | None, data: Path | None) -> Config:
+def _config(name: str, settings: list[str] | None, data: Path | None) -> Config:
     """A benchmark's or preset's words with the user's over them; a benchmark's own options may stand alone."""
-    from fedspecial.config import Config, first_words, parse_pairs, preset_words
+    from fedspecial.config import Config, merge_settings, parse_pairs, preset_settings
 
-    given = parse_pairs(words or [])
-    entry = catalogue.entry(str(preset_words(name).get("benchmark", name)))
+    given = parse_pairs(settings or [])
+    entry = catalogue.entry(str(preset_settings(name).get("benchmark", name)))
     own = {key: given.pop(key) for key in list(given) if key in entry.options}
     for key in given:
         if key not in Config.model_fields:
             hint = did_you_mean(key, [*Config.model_fields, *entry.options])
             raise InputError(f"{key}: there is no such word for the data of '{entry.name}'{hint}")
-    found = first_words({"benchmark": name, **given, **({"data": str(data)} if data else {})})
-    settled = {key: value for key, value in found.items() if key in Config.model_fields}
-    return Config(**{**settled, "options": {**settled.get("options", {}), **own}})
+    found = merge_settings({"benchmark": name, **given, **({"data": str(data)} if data else {})})
+    merged = {key: value for key, value in found.items() if key in Config.model_fields}
+    return Config(**{**merged, "options": {**merged.get("options", {}), **own}})
 
 
 def _folder(config: Config) -> Path | None:

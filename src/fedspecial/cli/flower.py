@@ -20,7 +20,7 @@ def init(folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new or em
 
     Example:  fedspecial flower init hospitals
     """
-    from fedspecial.deploy.init import write_app
+    from fedspecial.flower.ops.init import write_app
 
     for path in write_app(folder):
         _say(f"wrote {path}")
@@ -40,10 +40,10 @@ def keys(
 
     Example:  fedspecial flower keys keys --host link.example.org --node north --node south
     """
-    from fedspecial.deploy import require_flower
+    from fedspecial.flower import require_flower
 
     require_flower()
-    from fedspecial.deploy import pki
+    from fedspecial.flower.ops import pki
 
     authority = pki.Authority(folder / "ca.pem", folder / "ca.key")
     if not authority.certificate.exists():
@@ -69,16 +69,16 @@ def demo(
 
     Example:  fedspecial flower demo
     """
-    from fedspecial import rundir
-    from fedspecial.deploy import require_flower
     from fedspecial.errors import InputError
+    from fedspecial.flower import require_flower
+    from fedspecial.runs import directory as directory
 
     require_flower()
     from fedspecial.cli.tables import matrix_table
-    from fedspecial.deploy.demo import TASKS, demonstrate
-    from fedspecial.deploy.processes import ProcessError
+    from fedspecial.flower.ops.demo import TASKS, demonstrate
+    from fedspecial.flower.ops.processes import ProcessError
 
-    folder = folder or rundir.next_number("flower-demo")
+    folder = folder or directory.next_number("flower-demo")
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InputError(f"out={folder}: it exists already and is not an empty folder; nothing was changed")
     try:
@@ -108,7 +108,7 @@ def next_task(
 
     Example:  fedspecial flower next-task run
     """
-    from fedspecial.deploy.tasks import end_task
+    from fedspecial.flower.app.tasks import end_task
 
     _say(f"task {end_task(folder)} ends after the round under way")
 
@@ -125,7 +125,7 @@ def audit(
 
     Example:  fedspecial flower audit runs/a/audit.jsonl --head 5f3c…
     """
-    from fedspecial.deploy.audit import verify
+    from fedspecial.flower.governance.audit import verify
 
     report = verify(file, head)
     counted = ", ".join(f"{number} {outcome}" for outcome, number in sorted(report.outcomes.items())) or "no round"

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Annotated
 import click
 import typer
 
-from fedspecial import config as words_of
-from fedspecial import rundir
+from fedspecial import config as settings_of
 from fedspecial.cli import data, flower, study, theory
 from fedspecial.cli.console import err, fail, one_line_errors, out, seeds_of
-from fedspecial.config import Config, Words, parse_pairs, read_words
+from fedspecial.config import Config, Settings, parse_pairs, read_settings
 from fedspecial.errors import InputError
+from fedspecial.runs import directory as directory
 
 if TYPE_CHECKING:
-    from fedspecial.compare import Job
     from fedspecial.report.result import Result
+    from fedspecial.runs.compare import Job
 
 app = typer.Typer(
     name="fedspecial",
@@ -32,21 +32,21 @@ app.add_typer(data.app, name="data")
 app.add_typer(theory.app, name="theory")
 app.add_typer(flower.app, name="flower")
 
-WordsArgument = Annotated[list[str] | None, typer.Argument(metavar="[BENCHMARK | CONFIG.yaml] [KEY=VALUE]...")]
+SettingsArgument = Annotated[list[str] | None, typer.Argument(metavar="[BENCHMARK | CONFIG.yaml] [KEY=VALUE]...")]
 _OPTIONS = {"method": "--methods", "seed": "--seeds", "out": "--out"}
 DataOption = Annotated[str | None, typer.Option("--data", help="Folder with real data (or FEDSPECIAL_DATA).")]
 
 
 @app.command()
-def run(words: WordsArgument = None, data: DataOption = None) -> None:
+def run(settings: SettingsArgument = None, data: DataOption = None) -> None:
     """Run one federation. Without arguments: SPECIAL on the embedded benchmark.
 
     Example:  fedspecial run digits-shift method=special lam=0.25 seed=25 out=runs/a
     """
     with one_line_errors():
-        given = _given(words or [], data)
-        settled = words_of.first_words(given)
-        with rundir.created(settled) as folder:
+        given = _given(settings or [], data)
+        merged = settings_of.merge_settings(given)
+        with directory.created(merged) as folder:
             _follow(folder)
 
 
@@ -57,7 +57,7 @@ def resume(folder: Annotated[Path, typer.Argument(metavar="RUN_DIR")]) -> None:
     Example:  fedspecial resume runs/a
     """
     with one_line_errors():
-        if rundir.finished(folder) is not None:
+        if directory.finished(folder) is not None:
             out.print(f"{folder}: this run is finished; nothing to do", markup=False)
         else:
             _follow(folder)
@@ -65,7 +65,7 @@ def resume(folder: Annotated[Path, typer.Argument(metavar="RUN_DIR")]) -> None:
 
 @app.command()
 def compare(
-    words: Annotated[list[str], typer.Argument(metavar="BENCHMARK [KEY=VALUE]...")],
+    settings: Annotated[list[str], typer.Argument(metavar="BENCHMARK [KEY=VALUE]...")],
     methods: Annotated[str, typer.Option(help="Names separated by commas, or 'all'.")] = "special,fedavg",
     seeds: Annotated[str, typer.Option(help="Numbers separated by commas.")] = "25,225,2025",
     jobs: Annotated[int | None, typer.Option(help="Runs side by side; default: as many as there are cores.")] = None,
@@ -79,16 +79,16 @@ def compare(
 
     Example:  fedspecial compare digits-shift --methods special,fedavg --seeds 25,225,2025
     """
-    from fedspecial import compare as comparison
+    from fedspecial.runs import compare as comparison
 
     with one_line_errors():
-        for word in words:
+        for word in settings:
             if (key := word.partition("=")[0]) in _OPTIONS and "=" in word:
                 raise InputError(f"{word}: in a comparison this is said with {_OPTIONS[key]}")
-        given = _given(words, data)
+        given = _given(settings, data)
         benchmark = str(given.pop("benchmark", Config().benchmark))
         names = _all_for(benchmark) if methods == "all" else [name.strip() for name in methods.split(",")]
-        folder = out_folder or rundir.next_number(f"compare-{benchmark}")
+        folder = out_folder or directory.next_number(f"compare-{benchmark}")
         planned = comparison.plan(benchmark, names, seeds_of(seeds), given, folder)
         results = _run_planned(planned, jobs)
         _print_comparison(benchmark, folder, results, matrices)
@@ -99,7 +99,7 @@ def _all_for(benchmark: str) -> list[str]:
     from fedspecial import methods
     from fedspecial.data import catalogue
 
-    kind = catalogue.entry(str(words_of.preset_words(benchmark).get("benchmark", benchmark))).kind
+    kind = catalogue.entry(str(settings_of.preset_settings(benchmark).get("benchmark", benchmark))).kind
     names = methods.names_for(kind)
     if others := [name for name in methods.names() if name not in names]:
         out.print(f"left out, since they do not work on {kind} data: {', '.join(others)}", markup=False)
@@ -109,7 +109,7 @@ def _all_for(benchmark: str) -> list[str]:
 @app.command()
 def evaluate(
     folder: Annotated[Path, typer.Argument(metavar="RUN_DIR")],
-    words: Annotated[list[str] | None, typer.Argument(metavar="[BENCHMARK] [KEY=VALUE]...")] = None,
+    settings: Annotated[list[str] | None, typer.Argument(metavar="[BENCHMARK] [KEY=VALUE]...")] = None,
     data: DataOption = None,
 ) -> None:
     """Test a finished model on a benchmark's domains, by default those it learned.
@@ -118,15 +118,17 @@ def evaluate(
     """
     with one_line_errors():
         benchmark = None
-        own = rundir.words(folder)
-        given = _given(words or [], data)
+        own = directory.settings(folder)
+        given = _given(settings or [], data)
         if given:
             base = own if "benchmark" not in given else {}
-            settled = words_of.first_words({**{k: v for k, v in base.items() if k in Config.model_fields}, **given})
-            from fedspecial.session import load_benchmark
+            merged = settings_of.merge_settings(
+                {**{k: v for k, v in base.items() if k in Config.model_fields}, **given}
+            )
+            from fedspecial.runs.build import load_benchmark
 
-            benchmark = load_benchmark(Config(**{k: v for k, v in settled.items() if k in Config.model_fields}))
-        from fedspecial.evaluation import evaluate as test
+            benchmark = load_benchmark(Config(**{k: v for k, v in merged.items() if k in Config.model_fields}))
+        from fedspecial.runs.evaluate import evaluate as test
 
         for name, accuracy in test(folder, benchmark).items():
             out.print(f"{name}: {100 * accuracy:.2f} %", markup=False)
@@ -147,8 +149,8 @@ def list_(what: Annotated[str, typer.Argument(metavar="methods|benchmarks|models
             from fedspecial.data import catalogue
 
             lines = {
-                name: catalogue.entry(words_of.preset_words(name)["benchmark"]).title
-                for name in words_of.preset_names()
+                name: catalogue.entry(settings_of.preset_settings(name)["benchmark"]).title
+                for name in settings_of.preset_names()
             }
         elif what == "models":
             from fedspecial import models
@@ -165,18 +167,18 @@ for command in (study.study, study.report, study.tune):
     app.command()(command)
 
 
-def _given(words: list[str], data: str | None) -> Words:
-    """Words of the command line: an optional benchmark or file first, then key=value pairs."""
-    given: Words = {}
-    if words and "=" not in words[0]:
-        first, words = words[0], words[1:]
+def _given(settings: list[str], data: str | None) -> Settings:
+    """Settings of the command line: an optional benchmark or file first, then key=value pairs."""
+    given: Settings = {}
+    if settings and "=" not in settings[0]:
+        first, settings = settings[0], settings[1:]
         if first.endswith((".yaml", ".yml")):
-            given = read_words(Path(first))
+            given = read_settings(Path(first))
             given.pop("about", None)
             given.pop("out", None)
         else:
             given["benchmark"] = first
-    pairs = parse_pairs(words)
+    pairs = parse_pairs(settings)
     if "benchmark" in pairs and "benchmark" in given:
         raise InputError(f"benchmark: it is given twice ({given['benchmark']!r} and {pairs['benchmark']!r})")
     given |= pairs
@@ -187,9 +189,9 @@ def _given(words: list[str], data: str | None) -> Words:
 
 def _follow(folder: Path) -> None:
     """Run what stands in a run directory, showing progress, and print its result."""
-    from fedspecial.api import resume as go_on
     from fedspecial.cli.progress import Watch
     from fedspecial.cli.tables import matrix_table, result_line
+    from fedspecial.runs.api import resume as go_on
 
     watch = Watch(out, folder)
     try:
@@ -204,10 +206,10 @@ def _follow(folder: Path) -> None:
 
 
 def _run_planned(planned: list[Job], jobs: int | None) -> dict[str, list[Result]]:
-    from fedspecial import compare as comparison
     from fedspecial.cli.progress import CountingBar
+    from fedspecial.runs import compare as comparison
 
-    threads = int(planned[0].words.get("threads", 1))
+    threads = int(planned[0].settings.get("threads", 1))
     if jobs is not None and jobs < 1:
         raise InputError(f"jobs={jobs}: must be at least 1")
     bar = CountingBar(out, f"{len(planned)} runs", lambda: comparison.progress(planned))

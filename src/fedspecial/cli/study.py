@@ -14,11 +14,11 @@ from fedspecial.cli.console import err, one_line_errors, out, seeds_of
 from fedspecial.errors import InputError
 
 if TYPE_CHECKING:
-    from fedspecial.compare import Job
-    from fedspecial.config import Words
+    from fedspecial.config import Settings
+    from fedspecial.paper.running import Absent, Clock, Plan
     from fedspecial.report.comparison import Spread
-    from fedspecial.study.running import Absent, Clock, Plan
-    from fedspecial.study.tune import Curve
+    from fedspecial.runs.compare import Job
+    from fedspecial.runs.tune import Curve
 
 DataOption = Annotated[str | None, typer.Option("--data", help="Folder with real data (or FEDSPECIAL_DATA).")]
 JobsOption = Annotated[int | None, typer.Option(help="Runs side by side; default: as many as there are cores.")]
@@ -39,9 +39,9 @@ def study(
 
     Example:  fedspecial study main per-task --scale tiny
     """
-    from fedspecial.study.asked import remember
-    from fedspecial.study.grid import Ask
-    from fedspecial.study.running import plan
+    from fedspecial.paper.grid import Ask
+    from fedspecial.paper.requests import remember
+    from fedspecial.paper.running import plan
 
     with one_line_errors():
         if scale not in SCALE_NAMES:
@@ -71,8 +71,8 @@ def report(
 
     Example:  fedspecial report studies
     """
-    from fedspecial.study.page import claims_of
-    from fedspecial.study.report import write_report
+    from fedspecial.paper.page import claims_of
+    from fedspecial.paper.report import write_report
 
     with one_line_errors():
         target = claims or folder / "REPRODUCIBILITY.md"
@@ -87,7 +87,7 @@ def report(
 
 
 def tune(
-    words: Annotated[list[str], typer.Argument(metavar="BENCHMARK [KEY=VALUE]...")],
+    settings: Annotated[list[str], typer.Argument(metavar="BENCHMARK [KEY=VALUE]...")],
     method: Annotated[str, typer.Option(help="special or special-c.")] = "special",
     seeds: Annotated[str, typer.Option(help="Numbers separated by commas.")] = "25",
     holdout: Annotated[float, typer.Option(help="Share of the training samples to validate on.")] = 0.2,
@@ -99,11 +99,11 @@ def tune(
 
     Example:  fedspecial tune digits-shift rounds=4 --seeds 25,225
     """
-    from fedspecial.study.tune import COARSE, Search, best, fine, read_curve, write_preset
+    from fedspecial.runs.tune import COARSE, Search, best, fine, read_curve, write_preset
 
     with one_line_errors():
         _check_jobs(jobs)
-        given = _given(words, method, data)
+        given = _given(settings, method, data)
         search = Search(given, seeds_of(seeds), holdout, folder or Path("tune") / str(given["benchmark"]))
         curve: dict[float, Spread] = {}
         for stage in ("coarse", "fine"):
@@ -117,18 +117,18 @@ def tune(
         out.print(f"λ = {best(curve):g}; run it with: fedspecial run {path}", markup=False)
 
 
-def _given(words: list[str], method: str, data: str | None) -> Words:
+def _given(settings: list[str], method: str, data: str | None) -> Settings:
     from fedspecial.config import parse_pairs
 
-    if "=" in words[0]:
-        raise InputError(f"'{words[0]}': a benchmark comes first")
+    if "=" in settings[0]:
+        raise InputError(f"'{settings[0]}': a benchmark comes first")
     if method not in ("special", "special-c"):
         raise InputError(f"method={method}: only special and special-c have a λ to choose")
-    pairs = parse_pairs(words[1:])
+    pairs = parse_pairs(settings[1:])
     for word in ("benchmark", "method"):
         if word in pairs:
             raise InputError(f"{word}={pairs[word]}: in a search this is said with its own argument")
-    return {"benchmark": words[0], **pairs, "method": method, **({"data": data} if data else {})}
+    return {"benchmark": settings[0], **pairs, "method": method, **({"data": data} if data else {})}
 
 
 def _print_curve(curve: Curve, chosen: float) -> None:
@@ -144,10 +144,10 @@ def _print_curve(curve: Curve, chosen: float) -> None:
 
 def _list(scale: str, data: str | None) -> None:
     """Every study: what it is in the paper, what it varies, and what it costs at this scale."""
-    from fedspecial.compare import cores
-    from fedspecial.study.entries import STUDIES
-    from fedspecial.study.grid import Ask
-    from fedspecial.study.running import plan
+    from fedspecial.paper.grid import Ask
+    from fedspecial.paper.registry import STUDIES
+    from fedspecial.paper.running import plan
+    from fedspecial.runs.compare import cores
 
     width = max(len(study.name) for study in STUDIES)
     absent: Absent = {}
@@ -171,8 +171,8 @@ def _list(scale: str, data: str | None) -> None:
 
 
 def _run_rates(planned: Plan, folder: Path) -> None:
-    from fedspecial.study.report import THEORY
-    from fedspecial.study.theorems import run_rate
+    from fedspecial.paper.report import THEORY
+    from fedspecial.paper.theorems import run_rate
 
     for sweep in planned.rates:
         if run_rate(sweep, folder / THEORY):
@@ -181,13 +181,13 @@ def _run_rates(planned: Plan, folder: Path) -> None:
 
 def _run_jobs(jobs: Sequence[Job], seconds: Sequence[float], parallel: int | None) -> None:
     """Run what is missing, showing how far it is; a run that fails is told and the others go on."""
-    from fedspecial.compare import cores, run_missing
-    from fedspecial.study.running import Clock
+    from fedspecial.paper.running import Clock
+    from fedspecial.runs.compare import cores, run_missing
 
     if not jobs:
         out.print("nothing to run", markup=False)
         return
-    side_by_side = parallel or cores(max(int(job.words.get("threads", 1)) for job in jobs))
+    side_by_side = parallel or cores(max(int(job.settings.get("threads", 1)) for job in jobs))
     clock = Clock(jobs, seconds, side_by_side)
     already = len(clock.look()[0])
     out.print(f"{len(jobs)} runs, {already} finished before, {side_by_side} side by side", markup=False)
@@ -211,10 +211,10 @@ def _run_jobs(jobs: Sequence[Job], seconds: Sequence[float], parallel: int | Non
 @contextmanager
 def _showing(clock: Clock) -> Iterator[Callable[[], None]]:
     """A bar on a terminal, elsewhere a line for each finished run; both with the time left."""
-    from fedspecial import rundir
+    from fedspecial.runs import directory as directory
 
     def told(job: Job, left: float) -> str:
-        result = rundir.finished(job.folder)
+        result = directory.finished(job.folder)
         bwt = "" if result is None or result.bwt is None else f"  BWT {100 * result.bwt:6.2f}"
         acc = "" if result is None else f"  ACC {100 * result.acc:5.2f}{bwt}"
         return f"[{len(clock.finished)}/{len(clock.jobs)}] {job.folder.name}{acc}  {_duration(left)} left"

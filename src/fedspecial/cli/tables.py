@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from rich.table import Table
 
-from fedspecial.report.card import percent
 from fedspecial.report.comparison import Summary, written
+from fedspecial.report.model_card import percent
 from fedspecial.report.result import Result
 
 

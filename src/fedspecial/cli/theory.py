@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedspecial.cli.console import one_line_errors, out
-from fedspecial.config import read_words
+from fedspecial.config import read_settings
 
 if TYPE_CHECKING:
     from fedspecial.theory.conditions import Condition, ConditionReport
@@ -161,7 +161,7 @@ def certify(
 
 def _read(path: Path) -> dict[str, Any]:
     """A flat mapping from a YAML file; words one level down count where the top has none of that name."""
-    content = read_words(path / "config.yaml" if path.is_dir() else path)
+    content = read_settings(path / "config.yaml" if path.is_dir() else path)
     nested: dict[str, Any] = {}
     for value in content.values():
         nested |= value if isinstance(value, dict) else {}

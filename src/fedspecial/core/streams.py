@@ -28,13 +28,13 @@ def stream(seed: int, purpose: str, *keys: int | str) -> np.random.Generator:
 @contextmanager
 def torch_stream(seed: int, purpose: str, *keys: int | str) -> Iterator[None]:
     """Torch's own generator (dropout, users' modules) follows a named stream inside, and is put back after."""
-    with torch_state_kept():
-        follow(seed, purpose, *keys)
+    with preserve_torch_rng():
+        seed_torch(seed, purpose, *keys)
         yield
 
 
 @contextmanager
-def torch_state_kept() -> Iterator[None]:
+def preserve_torch_rng() -> Iterator[None]:
     """Torch's own generator may be led along streams inside, and is put back after."""
     before = torch.default_generator.get_state()
     try:
@@ -43,12 +43,12 @@ def torch_state_kept() -> Iterator[None]:
         torch.default_generator.set_state(before)
 
 
-def follow(seed: int, purpose: str, *keys: int | str) -> None:
+def seed_torch(seed: int, purpose: str, *keys: int | str) -> None:
     """Lead torch's own generator along a named stream from here on."""
     torch.default_generator.manual_seed(stream_seed(seed, purpose, *keys) % 2**63)
 
 
-def choose(seed: int, task: int, round: int, clients: int, count: int) -> list[int]:
+def sample_clients(seed: int, task: int, round: int, clients: int, count: int) -> list[int]:
     """N of M clients, uniformly without replacement, in ascending order."""
     return sorted(int(c) for c in stream(seed, "participation", task, round).choice(clients, count, replace=False))
 

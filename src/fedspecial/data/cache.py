@@ -27,7 +27,7 @@ from typing import Any
 
 import numpy as np
 
-from fedspecial.data.sources.common import Bad, Chunk, Notice, OnBad, silent
+from fedspecial.data.formats.common import Bad, Chunk, Notice, OnBad, silent
 from fedspecial.errors import InputError
 
 VERSION = 1

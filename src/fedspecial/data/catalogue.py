@@ -13,8 +13,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedspecial.data.sources.common import Notice, OnBad, Request, Tick, silent
-from fedspecial.data.sources.entries import ENTRIES, Entry
+from fedspecial.data.benchmarks.entries import ENTRIES, Entry
+from fedspecial.data.formats.common import Notice, OnBad, Request, Tick, silent
 from fedspecial.errors import InputError, did_you_mean
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def load(
         raise InputError(f"on_bad='{on_bad}': must be 'stop' or 'skip'")
     chosen = entry(name)
     if not chosen.needs_data:
-        from fedspecial.data import digits_shift
+        from fedspecial.data.benchmarks import digits_shift
 
         return digits_shift.load(domains=domains, cap=cap, **merged(chosen, options)).check()
     request = Request(
@@ -90,7 +90,7 @@ def load(
         places=chosen.places,
         options=merged(chosen, options),
     )
-    found: Benchmark = import_module(f"fedspecial.data.sources.{chosen.loader}").load(request, chosen.classes)
+    found: Benchmark = import_module(f"fedspecial.data.benchmarks.{chosen.loader}").load(request, chosen.classes)
     return replace(found, licence=chosen.licence).check()
 
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from fedspecial.data import catalogue
-from fedspecial.data.sources.common import Request, Tick, silent
-from fedspecial.data.sources.entries import Entry, Size
+from fedspecial.data.benchmarks.entries import Entry, Size
+from fedspecial.data.formats.common import Request, Tick, silent
 from fedspecial.errors import InputError
 
 Level = Literal["ok", "note", "smaller", "bad"]
@@ -44,7 +44,7 @@ def found_sizes(name: str, data: Path | None) -> dict[str, Size]:
         request = catalogue.request_for(name, data)
     except InputError:
         return {}
-    module, found = import_module(f"fedspecial.data.sources.{entry.loader}"), {}
+    module, found = import_module(f"fedspecial.data.benchmarks.{entry.loader}"), {}
     for domain in entry.all_domains:
         try:
             found[domain] = module.count(request, domain)
@@ -130,7 +130,7 @@ def _against(published: Size | None, train: int, test: int, cap: int | None) -> 
 
 
 def _missing(entry: Entry, request: Request, domain: str) -> Iterator[Finding]:
-    module = import_module(f"fedspecial.data.sources.{entry.loader}")
+    module = import_module(f"fedspecial.data.benchmarks.{entry.loader}")
     lacking = [path for path in module.needs(request, domain) if not path.exists()]
     if domain == "qnli" and [path.name for path in lacking] == ["train.tsv"]:
         yield Finding("smaller", f"qnli: {request.shown(lacking[0])} is missing{request.place(domain)}")
@@ -142,7 +142,7 @@ def _missing(entry: Entry, request: Request, domain: str) -> Iterator[Finding]:
 
 
 def _checksums(entry: Entry, request: Request, domain: str) -> Iterator[Finding]:
-    module = import_module(f"fedspecial.data.sources.{entry.loader}")
+    module = import_module(f"fedspecial.data.benchmarks.{entry.loader}")
     if not entry.md5:
         return
     for path in module.needs(request, domain):

@@ -128,7 +128,7 @@ def given(sites: Sequence[np.ndarray], rows: int) -> Partition:
 KINDS = ("dirichlet", "iid", "shards", "quantity", "sites")
 
 
-def deal(
+def make_partition(
     kind: str,
     labels: np.ndarray,
     clients: int,

@@ -16,8 +16,8 @@ from typing import Any
 from torch import Tensor
 
 from fedspecial.core.events import prefix_sha256
+from fedspecial.core.files import BlobStore, write_atomic
 from fedspecial.core.messages import Numbers, ServerState, Tensors, pack, unpack
-from fedspecial.engine.blobs import Blobs, write_whole
 from fedspecial.errors import InputError
 
 _FORMAT = 1
@@ -48,7 +48,7 @@ class Checkpoint:
         return {self.vector, *self.tensors.values(), *self.clients.values()}
 
 
-class Keeper:
+class Checkpointer:
     """Saves when it is due: at every task's end, and in between whenever `seconds` have passed.
 
     A replay from an older checkpoint gives the same numbers, so saving seldom costs only time after a crash.
@@ -56,7 +56,7 @@ class Keeper:
 
     def __init__(self, folder: Path, seconds: float) -> None:
         self.folder = folder
-        self.blobs = Blobs(folder / "blobs")
+        self.blobs = BlobStore(folder / "blobs")
         self._seconds = seconds
         self._last = time.monotonic()
         self.seconds_spent = 0.0
@@ -96,7 +96,7 @@ class Keeper:
             payloads,
         )
         self.blobs.sync()
-        write_whole(self.folder / "checkpoint.json", _sealed({"format": _FORMAT, **asdict(checkpoint)}))
+        write_atomic(self.folder / "checkpoint.json", _sealed({"format": _FORMAT, **asdict(checkpoint)}))
         self.blobs.keep(checkpoint.blobs())
         self._last = time.monotonic()
         self.seconds_spent += time.perf_counter() - began
@@ -123,7 +123,7 @@ def load(folder: Path) -> Checkpoint | None:
     if content.pop("format") != _FORMAT:
         raise InputError(f"checkpoint: {path} was written by another version of fedspecial")
     found = Checkpoint(**{**content, "position": Position(**content["position"])})
-    blobs = Blobs(folder / "blobs")
+    blobs = BlobStore(folder / "blobs")
     for name in found.blobs():
         blobs.get(name)
     events = folder.parent / "events.jsonl"

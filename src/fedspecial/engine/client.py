@@ -11,21 +11,21 @@ import torch
 from torch import Tensor
 
 from fedspecial.core.messages import Broadcast, ClientState, Tensors, Update
-from fedspecial.core.streams import follow, stream
+from fedspecial.core.streams import seed_torch, stream
 from fedspecial.core.vector import FlatModel
 from fedspecial.data.benchmark import Samples
+from fedspecial.data.federation import Federation
 from fedspecial.engine.evaluate import accuracy
-from fedspecial.engine.federation import Federation
-from fedspecial.engine.grow import fitted
-from fedspecial.engine.local import LocalPlan, train
+from fedspecial.engine.head import pad_to_layout
+from fedspecial.engine.local import LocalTraining, train
 from fedspecial.engine.memory import held, paper_bytes
-from fedspecial.methods.base import Answer, Local, LocalData, Method, World
+from fedspecial.methods.base import ClientContext, LocalData, Method, ProblemSpec, QueryResult
 
 NO_SAMPLES = "it holds no samples of this task"
 
 
 @dataclass(frozen=True)
-class Turn:
+class LocalResult:
     """What a client's turn came to: an update, or the reason why there is none; and the memory it took."""
 
     update: Update | None
@@ -35,15 +35,15 @@ class Turn:
 
 
 @dataclass
-class Workplace:
+class ClientRunner:
     """Where clients train, answer and predict. What one of them leaves here, the next one overwrites."""
 
     federation: Federation
     method: Method
     model: FlatModel
     networks: dict[str, FlatModel]
-    world: World
-    plan: LocalPlan
+    problem: ProblemSpec
+    plan: LocalTraining
     seed: int
     keep_batch_norm: bool = False
     _delta: Tensor = field(default_factory=lambda: torch.empty(0))
@@ -55,35 +55,35 @@ class Workplace:
         state: ClientState,
         client_lr: float,
         order: np.random.Generator | None = None,
-    ) -> Turn:
+    ) -> LocalResult:
         """E epochs on the client's own data; `state` is changed in place. The deltas are valid until the next turn.
 
         order: the stream of batch orders, where the caller has made it already
         """
         rows = self.federation.rows(message.task, client)
         if len(rows) == 0:
-            return Turn(None, NO_SAMPLES)
-        local = self._enter(client, message, state, rows, client_lr)
-        replayed = self.method.replay(local)
+            return LocalResult(None, NO_SAMPLES)
+        context = self._enter(client, message, state, rows, client_lr)
+        replayed = self.method.replay(context)
         if replayed is not None:
-            local.data = local.data.joined(*replayed)
-        follow(self.seed, "torch", message.task, message.round, client)
+            context.data = context.data.joined(*replayed)
+        seed_torch(self.seed, "torch", message.task, message.round, client)
         order = order or stream(self.seed, "batches", message.task, message.round, client)
-        update = train(self.method, local, self.plan, order)
+        update = train(self.method, context, self.plan, order)
         if update.steps == 0:
-            return Turn(None, f"its {update.samples} samples make no batch")
+            return LocalResult(None, f"its {update.samples} samples make no batch")
         update.deltas = self._deltas(message)
         if self.keep_batch_norm:
             state.tensors["batch_norm"] = self.model.buffers.clone()
-        sizes = held(local, update, 2 if self.plan.adaptive else int(self.plan.momentum > 0))
-        return Turn(update, None, sum(sizes.values()), paper_bytes(sizes, local, self.method.uncounted))
+        sizes = held(context, update, 2 if self.plan.adaptive else int(self.plan.momentum > 0))
+        return LocalResult(update, None, sum(sizes.values()), paper_bytes(sizes, context, self.method.memory_excluded))
 
-    def answer(self, client: int, message: Broadcast, state: ClientState, stage: str) -> Answer:
+    def answer(self, client: int, message: Broadcast, state: ClientState, stage: str) -> QueryResult:
         """Run a named stage; `state` is changed in place."""
-        local = self._enter(client, message, state, self.federation.rows(message.task, client))
-        follow(self.seed, f"torch-{stage}", message.task, message.round, client)
+        context = self._enter(client, message, state, self.federation.rows(message.task, client))
+        seed_torch(self.seed, f"torch-{stage}", message.task, message.round, client)
         self.model.module.eval()
-        return self.method.answer(local, stage)
+        return self.method.answer(context, stage)
 
     def accuracy(
         self,
@@ -98,16 +98,16 @@ class Workplace:
 
         scratch: handed from one client to the next where they predict the same samples and may share what they found
         """
-        local = self._enter(client, message, state, np.empty(0, dtype=np.int64))
-        local.scratch = {} if scratch is None else scratch
+        context = self._enter(client, message, state, np.empty(0, dtype=np.int64))
+        context.scratch = {} if scratch is None else scratch
         for network in (self.model, *self.networks.values()):
             network.module.eval()
         seen = 0
 
         def predict(x: Tensor) -> Tensor:
             nonlocal seen
-            local.positions, seen = torch.arange(seen, seen + len(x)), seen + len(x)
-            return self.method.predict(local, x)
+            context.positions, seen = torch.arange(seen, seen + len(x)), seen + len(x)
+            return self.method.predict(context, x)
 
         return accuracy(predict, samples, self.federation.benchmark, self.model.vector.device, classes)
 
@@ -117,15 +117,15 @@ class Workplace:
 
     def _enter(
         self, client: int, message: Broadcast, state: ClientState, rows: np.ndarray, client_lr: float = 0.0
-    ) -> Local:
+    ) -> ClientContext:
         """Load what was downloaded; the client's view of its turn."""
         task, federation = message.task, self.federation
         self._load(message, state)
         if federation.benchmark.incremental == "class":
-            state.tensors = fitted(state.tensors, self.model)
+            state.tensors = pad_to_layout(state.tensors, self.model)
         samples, device = federation.domain(task).train, self.model.vector.device
         data = LocalData(samples.x, samples.y, rows, federation.benchmark.inputs, device)
-        return Local(
+        return ClientContext(
             client,
             self.model,
             message,
@@ -134,7 +134,7 @@ class Workplace:
             client_lr,
             federation.num_classes(task),
             federation.num_classes(task - 1) if task > 1 else 0,
-            self.world,
+            self.problem,
             data,
             self.networks,
         )

@@ -8,24 +8,16 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from fedspecial.core.messages import (
-    Broadcast,
-    ClientState,
-    Tensors,
-    Update,
-    broadcast_size,
-    packed_size,
-    update_size,
-)
-from fedspecial.core.streams import stream, torch_state_kept
+from fedspecial.core.messages import Broadcast, ClientState, Tensors, Update, broadcast_size, packed_size, update_size
+from fedspecial.core.streams import preserve_torch_rng, stream
 from fedspecial.core.vector import FlatModel
 from fedspecial.data.benchmark import Samples
 from fedspecial.engine.aggregate import not_finite
-from fedspecial.engine.client import Workplace
+from fedspecial.engine.client import ClientRunner
+from fedspecial.engine.client_states import ClientStates
 from fedspecial.engine.evaluate import classes_of, fixed_subset
-from fedspecial.engine.payloads import Payloads
-from fedspecial.engine.states import ClientStates
-from fedspecial.methods.base import Answer, Ask
+from fedspecial.engine.payloads import PayloadTracker
+from fedspecial.methods.base import Query, QueryResult
 
 Messages = Callable[[int], Broadcast]
 
@@ -51,17 +43,17 @@ class Reply:
 
 
 @dataclass(frozen=True)
-class Heard:
+class QueryReply:
     """A client's answer to a stage at a task's border; None where it gave none, with the reason."""
 
     client: int
-    answer: Answer | None
+    answer: QueryResult | None
     problem: str | None = None
     bytes_up: int = 0
     bytes_down: int = 0
 
 
-def problem_with(answer: Answer, client: int, ask: Ask) -> str | None:
+def problem_with(answer: QueryResult, client: int, ask: Query) -> str | None:
     """Why an answer to a stage is refused, or None; every engine looks at its answers so."""
     return not_finite(answer.tensors) or ask.fault(client, answer)
 
@@ -74,7 +66,7 @@ class Engine(Protocol):
 
     def train(self, clients: Sequence[int], messages: Messages, client_lr: float) -> Iterator[Reply]: ...
 
-    def ask(self, ask: Ask) -> Iterator[Heard]: ...
+    def ask(self, ask: Query) -> Iterator[QueryReply]: ...
 
     def accuracies(
         self, messages: Messages, tasks: Sequence[int], *, cap: int | None = None, masked: bool = False
@@ -98,23 +90,23 @@ class Engine(Protocol):
 class InProcess:
     """Memory is one model, one delta and one client's batch, whatever the number of clients."""
 
-    place: Workplace
+    runner: ClientRunner
     states: ClientStates
-    payloads: Payloads
+    payloads: PayloadTracker
 
     def train(self, clients: Sequence[int], messages: Messages, client_lr: float) -> Iterator[Reply]:
-        self.place.model.check_views()
+        self.runner.model.check_views()
         head = messages(clients[0])
         # All at once: a generator costs several times as much to make when its code has left the processor's cache.
-        orders = [stream(self.place.seed, "batches", head.task, head.round, client) for client in clients]
-        with torch_state_kept():
+        orders = [stream(self.runner.seed, "batches", head.task, head.round, client) for client in clients]
+        with preserve_torch_rng():
             for client, order in zip(clients, orders, strict=True):
                 yield self._turn(client, messages(client), client_lr, order)
 
     def _turn(self, client: int, message: Broadcast, client_lr: float, order: np.random.Generator) -> Reply:
         bytes_down, bytes_once = self._deliver(client, message)
         state = self.states.load(client)
-        turn = self.place.train(client, message, state, client_lr, order)
+        turn = self.runner.train(client, message, state, client_lr, order)
         if turn.update is None:
             return Reply(client, None, turn.problem, 0, bytes_down, bytes_once)
         self.states.save(client, state)
@@ -122,49 +114,49 @@ class InProcess:
         costs = (bytes_up, bytes_down, bytes_once, message.vectors, turn.memory, turn.paper_memory)
         return Reply(client, turn.update, None, *costs)
 
-    def ask(self, ask: Ask) -> Iterator[Heard]:
-        with torch_state_kept():
-            for client in range(self.place.federation.clients) if ask.clients is None else ask.clients:
+    def ask(self, ask: Query) -> Iterator[QueryReply]:
+        with preserve_torch_rng():
+            for client in range(self.runner.federation.clients) if ask.clients is None else ask.clients:
                 message = ask.message(client)
                 bytes_down, _ = self._deliver(client, message)
                 state = self.states.load(client)
-                answer = self.place.answer(client, message, state, ask.stage)
+                answer = self.runner.answer(client, message, state, ask.stage)
                 self.states.save(client, state)
                 costs = (packed_size(answer.tensors, answer.numbers), bytes_down)
                 problem = problem_with(answer, client, ask)
-                yield Heard(client, None if problem else answer, problem, *costs)
+                yield QueryReply(client, None if problem else answer, problem, *costs)
 
     def accuracies(
         self, messages: Messages, tasks: Sequence[int], *, cap: int | None = None, masked: bool = False
     ) -> list[float | None]:
         found: list[float | None] = []
         for task in tasks:
-            domain = self.place.federation.domain(task)
-            samples = fixed_subset(domain.test, cap, self.place.seed, domain.name)
+            domain = self.runner.federation.domain(task)
+            samples = fixed_subset(domain.test, cap, self.runner.seed, domain.name)
             found.append(self.accuracy(messages, samples, classes_of(domain.train) if masked else None))
         return found
 
     def accuracy(self, messages: Messages, samples: Samples, classes: Sequence[int] | None = None) -> float:
-        place = self.place
-        if not place.method.personal and not place.keep_batch_norm:
-            return place.accuracy(0, messages(0), ClientState(), samples, classes)
+        runner = self.runner
+        if not runner.method.personal and not runner.keep_batch_norm:
+            return runner.accuracy(0, messages(0), ClientState(), samples, classes)
         # Clients that predict with the same vectors and the same statistics are measured once.
         known: dict[Hashable, float] = {}
         shared: dict[str, Any] = {}
-        total, clients = 0.0, place.federation.clients
+        total, clients = 0.0, runner.federation.clients
         for client in range(clients):
             message = messages(client)
-            own = self.states.index.get(client, "") if place.keep_batch_norm else ""
+            own = self.states.index.get(client, "") if runner.keep_batch_norm else ""
             view = (tuple(message.vectors), tuple(message.numbers.items()), own)
             if view not in known:
                 state = self.states.load(client) if own else ClientState()
-                scratch = None if place.keep_batch_norm else shared
-                known[view] = place.accuracy(client, message, state, samples, classes, scratch)
+                scratch = None if runner.keep_batch_norm else shared
+                known[view] = runner.accuracy(client, message, state, samples, classes, scratch)
             total += known[view]
         return total / clients
 
     def grown(self, model: FlatModel) -> None:
-        self.place.grown(model)
+        self.runner.grown(model)
 
     def kept(self) -> tuple[dict[int, str], dict[str, Any]]:
         return self.states.index, self.payloads.to_json()

@@ -12,11 +12,11 @@ import torch
 from torch import Tensor
 
 from fedspecial.core.messages import Numbers, Update
-from fedspecial.methods.base import Local, Method, Pull
+from fedspecial.methods.base import ClientContext, Method, ProximalTerm
 
 
 @dataclass(frozen=True)
-class LocalPlan:
+class LocalTraining:
     """How much and how clients train. Exactly one of `epochs` (may be a fraction) and `steps` is given."""
 
     epochs: float | None
@@ -32,39 +32,39 @@ class LocalPlan:
         return self.optimizer != "sgd"
 
 
-def train(method: Method, local: Local, plan: LocalPlan, order: np.random.Generator) -> Update:
+def train(method: Method, context: ClientContext, plan: LocalTraining, order: np.random.Generator) -> Update:
     """E epochs of mini-batch descent from the downloaded model; returns how each vector changed.
 
-    The delta is left for the caller to take from `local.model`, so that no second copy of the model is made here.
+    The delta is left for the caller to take from `context.model`, so that no second copy of the model is made here.
     """
-    model, rows = local.model, local.data.rows
+    model, rows = context.model, context.data.rows
     model.module.train()
-    method.begin_round(local)
-    pull = method.pull(local)
+    method.begin_round(context)
+    proximal_term = method.proximal_term(context)
     step = _optimizer(plan, model.trainable, model.weights)
     total_loss, steps, largest = 0.0, 0, 0.0
     smallest = 2 if model.has_batch_norm else 1
-    for batch, local.positions, ends_epoch in _batches(rows, plan, order, smallest):
-        x, y = local.data.batch(batch)
-        loss = method.loss(local, x, y)
+    for batch, context.positions, ends_epoch in _batches(rows, plan, order, smallest):
+        x, y = context.data.batch(batch)
+        loss = method.loss(context, x, y)
         gradients = _gradients(loss, model.trainable)
         if plan.watch_gradients:
             largest = max(largest, torch.stack(torch._foreach_norm(gradients)).norm().item())
-        step(gradients, local.lr, pull)
+        step(gradients, context.lr, proximal_term)
         del gradients  # or the next ones could not take their place in memory
-        method.after_step(local)
+        method.after_step(context)
         if ends_epoch:
-            method.after_epoch(local)
+            method.after_epoch(context)
         total_loss += loss.item()
         steps += 1
-    method.end_round(local)
+    method.end_round(context)
     mean_loss = total_loss / steps if steps else 0.0
     numbers: Numbers = {"max_grad": largest} if plan.watch_gradients else {}
-    return Update(local.client, {}, steps, len(rows), mean_loss, numbers | local.numbers, local.uploads)
+    return Update(context.client, {}, steps, len(rows), mean_loss, numbers | context.numbers, context.uploads)
 
 
 def _batches(
-    rows: np.ndarray, plan: LocalPlan, order: np.random.Generator, smallest: int
+    rows: np.ndarray, plan: LocalTraining, order: np.random.Generator, smallest: int
 ) -> Iterator[tuple[Tensor, Tensor, bool]]:
     """Shuffled passes over the rows, until the planned number of steps is done: rows, their positions, epoch's end.
 
@@ -93,10 +93,10 @@ def _gradients(loss: Tensor, parameters: Sequence[torch.nn.Parameter]) -> list[T
     return found
 
 
-Step = Callable[[Sequence[Tensor], float, Pull | None], None]
+Step = Callable[[Sequence[Tensor], float, ProximalTerm | None], None]
 
 
-def _optimizer(plan: LocalPlan, parameters: list[torch.nn.Parameter], weights: Tensor) -> Step:
+def _optimizer(plan: LocalTraining, parameters: list[torch.nn.Parameter], weights: Tensor) -> Step:
     """A fresh optimiser: clients keep none between rounds."""
     if plan.optimizer == "adamw":
         return _adamw(plan, parameters, weights)
@@ -104,12 +104,12 @@ def _optimizer(plan: LocalPlan, parameters: list[torch.nn.Parameter], weights: T
     # The same memory without a graph behind it, so that a step need not enter and leave `no_grad`.
     values = [parameter.detach() for parameter in parameters]
 
-    def sgd(gradients: Sequence[Tensor], lr: float, pull: Pull | None) -> None:
-        if pull is not None and not plan.momentum:
+    def sgd(gradients: Sequence[Tensor], lr: float, proximal_term: ProximalTerm | None) -> None:
+        if proximal_term is not None and not plan.momentum:
             # θ − γ(g + w(θ − c)) on the whole model at once: one pass over memory instead of one per tensor.
-            weights.lerp_(pull.center, lr * pull.weight)
-        elif pull is not None:
-            _add_pull(gradients, values, pull, weights)
+            weights.lerp_(proximal_term.center, lr * proximal_term.weight)
+        elif proximal_term is not None:
+            _add_pull(gradients, values, proximal_term, weights)
         if plan.weight_decay:
             for gradient, value in zip(gradients, values, strict=True):
                 gradient.add_(value, alpha=plan.weight_decay)
@@ -125,13 +125,13 @@ def _optimizer(plan: LocalPlan, parameters: list[torch.nn.Parameter], weights: T
     return sgd
 
 
-def _adamw(plan: LocalPlan, parameters: list[torch.nn.Parameter], weights: Tensor) -> Step:
+def _adamw(plan: LocalTraining, parameters: list[torch.nn.Parameter], weights: Tensor) -> Step:
     optimizer = torch.optim.AdamW(parameters, weight_decay=plan.weight_decay)
 
-    def adamw(gradients: Sequence[Tensor], lr: float, pull: Pull | None) -> None:
+    def adamw(gradients: Sequence[Tensor], lr: float, proximal_term: ProximalTerm | None) -> None:
         optimizer.param_groups[0]["lr"] = lr
-        if pull is not None:
-            _add_pull(gradients, parameters, pull, weights)
+        if proximal_term is not None:
+            _add_pull(gradients, parameters, proximal_term, weights)
         for parameter, gradient in zip(parameters, gradients, strict=True):
             parameter.grad = gradient
         optimizer.step()
@@ -141,10 +141,14 @@ def _adamw(plan: LocalPlan, parameters: list[torch.nn.Parameter], weights: Tenso
 
 
 @torch.no_grad()
-def _add_pull(gradients: Sequence[Tensor], parameters: Sequence[Tensor], pull: Pull, weights: Tensor) -> None:
+def _add_pull(
+    gradients: Sequence[Tensor], parameters: Sequence[Tensor], proximal_term: ProximalTerm, weights: Tensor
+) -> None:
     """Put the pull's gradient w(θ − c) into each gradient, as part of the loss and not as decoupled decay."""
     start, width = weights.data_ptr(), weights.element_size()
     for gradient, parameter in zip(gradients, parameters, strict=True):
         offset = (parameter.data_ptr() - start) // width
-        center = pull.center.as_strided(parameter.shape, parameter.stride(), pull.center.storage_offset() + offset)
-        gradient.add_(parameter - center, alpha=pull.weight)
+        center = proximal_term.center.as_strided(
+            parameter.shape, parameter.stride(), proximal_term.center.storage_offset() + offset
+        )
+        gradient.add_(parameter - center, alpha=proximal_term.weight)

@@ -25,14 +25,14 @@ from fedspecial.core.events import (
 )
 from fedspecial.core.messages import Broadcast, Numbers, ServerState
 from fedspecial.core.vector import FlatModel
+from fedspecial.data.federation import Federation
 from fedspecial.engine import estimate
 from fedspecial.engine.aggregate import RunningMean, norm
-from fedspecial.engine.checkpoint import Keeper, Position
-from fedspecial.engine.federation import Federation
-from fedspecial.engine.grow import grow
+from fedspecial.engine.checkpoint import Checkpointer, Position
+from fedspecial.engine.head import grow
 from fedspecial.engine.inprocess import Engine
-from fedspecial.engine.tally import Tally
-from fedspecial.methods.base import Answer, Ask, Conversation, Desk, Method, RoundInfo, World
+from fedspecial.engine.stats import RoundStats
+from fedspecial.methods.base import Exchange, Method, ProblemSpec, Query, QueryResult, RoundInfo, ServerContext
 
 
 @dataclass
@@ -51,10 +51,10 @@ class Run:
     federation: Federation
     model: FlatModel
     networks: dict[str, FlatModel]
-    world: World
+    problem: ProblemSpec
     engine: Engine
     log: EventLog
-    keeper: Keeper
+    checkpointer: Checkpointer
     vector: Tensor
     server: ServerState
     position: Position = field(default_factory=Position)
@@ -75,13 +75,13 @@ class Run:
     def rest(self) -> Tensor:
         return self.vector[len(self.server.theta) :]
 
-    def desk(self, task: int) -> Desk:
+    def context(self, task: int) -> ServerContext:
         old, new = (self.federation.num_classes(t) if t else 0 for t in (task - 1, task))
-        return Desk(task, self.model, self.networks, self.world, self.config.seed, new, old)
+        return ServerContext(task, self.model, self.networks, self.problem, self.config.seed, new, old)
 
     def checkpoint(self, position: Position) -> None:
         clients, payloads = self.engine.kept()
-        self.keeper.save(
+        self.checkpointer.save(
             position,
             events=self.log.sync(),
             layout=self.model.layout.fingerprint,
@@ -102,8 +102,8 @@ def learn(run: Run) -> None:
         for round in range(start, run.config.rounds):  # line 4
             if run.enough(task, round):
                 break
-            play_round(run, task, round)
-            if run.keeper.due():
+            run_round(run, task, round)
+            if run.checkpointer.due():
                 run.checkpoint(Position(task, round + 1))
         _finish_task(run, task)
         run.checkpoint(Position(task + 1, 0))
@@ -125,7 +125,7 @@ def _cross_border(run: Run, task: int, border: Literal["arrival", "departure"]) 
     began = time.perf_counter()
     # With the statistics that a method's vector may lack, and not those that the last client left there.
     run.model.load(run.vector)
-    talk: Conversation | None = getattr(run.method, border)(run.server, run.desk(task))
+    talk: Exchange | None = getattr(run.method, border)(run.server, run.context(task))
     if talk is not None:
         with contextlib.suppress(StopIteration):
             ask = next(talk)
@@ -134,9 +134,9 @@ def _cross_border(run: Run, task: int, border: Literal["arrival", "departure"]) 
     run.emit(BorderFinished(task, border, time.perf_counter() - began))
 
 
-def _answers(run: Run, task: int, ask: Ask) -> dict[int, Answer]:
+def _answers(run: Run, task: int, ask: Query) -> dict[int, QueryResult]:
     began = time.perf_counter()
-    answers: dict[int, Answer] = {}
+    answers: dict[int, QueryResult] = {}
     bytes_up = bytes_down = asked = 0
     complete = replace(ask, message=lambda client: _with_statistics(run, ask.message(client)))
     for heard in run.engine.ask(complete):
@@ -150,34 +150,34 @@ def _answers(run: Run, task: int, ask: Ask) -> dict[int, Answer]:
     return answers
 
 
-def play_round(run: Run, task: int, round: int) -> None:
+def run_round(run: Run, task: int, round: int) -> None:
     """One round: choose, train, average, step, record."""
     config = run.config
     client_lr, server_lr = config.client_lr_of(task, round), config.server_lr_of(task)
-    clients = run.method.choose(  # line 5
+    clients = run.method.sample_clients(  # line 5
         run.server, config.seed, task, round, run.federation.clients, config.clients_per_round
     )
     if config.estimate:
         run.emit(estimate.at_broadcast(run, task, round, clients))
     began = time.perf_counter()
 
-    tally, mean = Tally(run.model.layout.num_weights), RunningMean()
+    stats, mean = RoundStats(run.model.layout.num_weights), RunningMean()
     for reply in run.engine.train(clients, lambda m: _broadcast(run, m, task, round), client_lr):  # lines 6 to 15
-        problem = tally.count(reply)
+        problem = stats.count(reply)
         if problem is not None:
             run.emit(UpdateRefused(task, round, reply.client, problem))
         elif reply.update is not None:
             run.method.receive(run.server, reply.update)
             mean.add(reply.update.deltas, reply.update.samples if config.weighting == "samples" else 1)
 
-    tally.quorum = run.quorum()
+    stats.quorum = run.quorum()
     server_began = time.perf_counter()
     facts: Numbers = {}
-    if not tally.held:
+    if not stats.held:
         average = mean.result(config.clients if config.weighting == "registered" else None)  # line 16
-        tally.delta_norm = norm(next(iter(average.values()))[: tally.num_weights])
+        stats.delta_norm = norm(next(iter(average.values()))[: stats.num_weights])
         adaptive = config.optimizer != "sgd"
-        info = RoundInfo(task, round, server_lr, client_lr, tally.mean_steps, adaptive, run.desk(task))
+        info = RoundInfo(task, round, server_lr, client_lr, stats.mean_steps, adaptive, run.context(task))
         facts = run.method.server_step(run.server, average, info)  # lines 17 and 18
         if "buffers" in average:
             run.rest.add_(average["buffers"])
@@ -198,7 +198,7 @@ def play_round(run: Run, task: int, round: int) -> None:
             plain_sgd=_plain_sgd(config),
             seconds=ended - began,
             seconds_server=ended - server_began,
-            **tally.fields(),
+            **stats.fields(),
         )
     )
 
@@ -233,7 +233,7 @@ def measure(
     """Accuracies on the domains of `tasks`, as predicted in or after another task; None where nobody can tell."""
 
     def message(client: int) -> Broadcast:
-        return _with_statistics(run, run.method.prediction(run.server, client, after))
+        return _with_statistics(run, run.method.eval_broadcast(run.server, client, after))
 
     return run.engine.accuracies(message, tasks, cap=cap, masked=masked)
 

@@ -10,36 +10,36 @@ from torch import Tensor
 
 from fedspecial.core.messages import Update
 from fedspecial.core.vector import FlatModel
-from fedspecial.methods.base import Local
+from fedspecial.methods.base import ClientContext
 
 _STORED = ("network/", "payload/", "state/")
 
 
-def held(local: Local, update: Update, optimizer_copies: int) -> dict[str, int]:
+def held(context: ClientContext, update: Update, optimizer_copies: int) -> dict[str, int]:
     """Bytes of everything a client has in memory at the end of its turn, by name."""
-    message = local.broadcast
-    sizes = {"model": nbytes(local.model.vector)}
-    sizes |= {f"network/{name}": nbytes(network.vector) for name, network in local.networks.items()}
+    message = context.broadcast
+    sizes = {"model": nbytes(context.model.vector)}
+    sizes |= {f"network/{name}": nbytes(network.vector) for name, network in context.networks.items()}
     sizes |= {f"download/{name}": nbytes(tensor) for name, tensor in message.vectors.items()}
     sizes |= {f"delta/{name}": nbytes(tensor) for name, tensor in update.deltas.items()}
     sizes |= {f"payload/{name}": nbytes(tensor) for name, tensor in message.payloads.items()}
-    sizes |= {f"state/{name}": nbytes(tensor) for name, tensor in local.state.tensors.items()}
-    sizes |= {f"scratch/{name}": _scratch(thing) for name, thing in local.scratch.items()}
+    sizes |= {f"state/{name}": nbytes(tensor) for name, tensor in context.state.tensors.items()}
+    sizes |= {f"scratch/{name}": _scratch(thing) for name, thing in context.scratch.items()}
     if optimizer_copies:
-        sizes["optimizer"] = optimizer_copies * nbytes(local.model.weights)
+        sizes["optimizer"] = optimizer_copies * nbytes(context.model.weights)
     return sizes
 
 
-def paper_bytes(sizes: dict[str, int], local: Local, uncounted: Collection[str]) -> int:
+def paper_bytes(sizes: dict[str, int], context: ClientContext, memory_excluded: Collection[str]) -> int:
     """The paper's rule: the working networks and what is stored beside them. Copies of the round are left out; stored
     images count as float32 and at the capacity ("name/capacity" among the state's numbers) of their store."""
     counted = {name: size for name, size in sizes.items() if name == "model" or name.startswith(_STORED)}
-    for name, tensor in local.state.tensors.items():
+    for name, tensor in context.state.tensors.items():
         if tensor.dtype == torch.uint8:
-            rows = int(local.state.numbers.get(f"{name}/capacity", len(tensor)))
+            rows = int(context.state.numbers.get(f"{name}/capacity", len(tensor)))
             counted[f"state/{name}"] = 4 * rows * tensor[:1].numel()
-    families = tuple(f"{name}/" for name in uncounted)
-    return sum(size for name, size in counted.items() if name not in uncounted and not name.startswith(families))
+    families = tuple(f"{name}/" for name in memory_excluded)
+    return sum(size for name, size in counted.items() if name not in memory_excluded and not name.startswith(families))
 
 
 def nbytes(tensor: Tensor) -> int:

@@ -1,4 +1,4 @@
-"""Payloads are sent once: a client that already holds a content does not get it again."""
+"""PayloadTracker are sent once: a client that already holds a content does not get it again."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fedspecial.core.messages import Broadcast
 from fedspecial.core.vector import raw_bytes
 
 
-class Payloads:
+class PayloadTracker:
     """Which client holds the current content of which payload; clients drop a content when it is replaced."""
 
     def __init__(self, holders: dict[str, tuple[str, list[int]]] | None = None) -> None:

@@ -15,14 +15,33 @@ from pydantic.dataclasses import dataclass as validated
 from torch.nn.functional import cross_entropy
 
 from fedspecial.core.messages import Broadcast, Numbers, ServerState, Tensors, Update
-from fedspecial.core.streams import choose
+from fedspecial.core.streams import sample_clients
 from fedspecial.errors import InputError
-from fedspecial.methods.context import Answer, Ask, Conversation, Desk, Local, LocalData, World
+from fedspecial.methods.context import (
+    ClientContext,
+    Exchange,
+    LocalData,
+    ProblemSpec,
+    Query,
+    QueryResult,
+    ServerContext,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-__all__ = ["Answer", "Ask", "Conversation", "Desk", "Local", "LocalData", "Method", "Pull", "RoundInfo", "World"]
+__all__ = [
+    "ClientContext",
+    "Exchange",
+    "LocalData",
+    "Method",
+    "ProblemSpec",
+    "ProximalTerm",
+    "Query",
+    "QueryResult",
+    "RoundInfo",
+    "ServerContext",
+]
 
 
 @dataclass(frozen=True)
@@ -35,10 +54,10 @@ class RoundInfo:
     client_lr: float
     mean_steps: float
     adaptive: bool = False
-    desk: Desk | None = None
+    context: ServerContext | None = None
 
 
-class Pull(NamedTuple):
+class ProximalTerm(NamedTuple):
     """Adds (weight/2)·‖θ − center‖² over the weights to a client's objective."""
 
     center: Tensor
@@ -50,13 +69,13 @@ class Method:
     """FedAvg: θ ← θ + γ_G · mean(Δ)."""
 
     name: ClassVar[str] = "fedavg"
-    zero: ClassVar[Mapping[str, Any] | None] = {}
+    fedavg_when: ClassVar[Mapping[str, Any] | None] = {}
     """Hyper-parameters under which the method is FedAvg bit for bit; None if there are none."""
     kinds: ClassVar[tuple[str, ...]] = ("image", "table", "text")
     """Data that the method can work with."""
     personal: ClassVar[bool] = False
     """Whether clients predict differently; accuracy is then the mean over all of them."""
-    uncounted: ClassVar[frozenset[str]] = frozenset()
+    memory_excluded: ClassVar[frozenset[str]] = frozenset()
     """What the paper's table of client memory leaves out, by the names under which it is held;
     "payload/x" stands for "payload/x/y" too."""
 
@@ -71,14 +90,14 @@ class Method:
         adaptive: the clients' optimiser is not plain SGD, so a step has no fixed length.
         """
 
-    def fits(self, world: World) -> None:
+    def check_problem(self, problem: ProblemSpec) -> None:
         """Refuse (InputError) data that the method cannot work with, before the run starts."""
-        if world.kind not in self.kinds:
+        if problem.kind not in self.kinds:
             raise InputError(
-                f"method={self.name}: it works on {' or '.join(self.kinds)} data, not on {world.kind} data"
+                f"method={self.name}: it works on {' or '.join(self.kinds)} data, not on {problem.kind} data"
             )
 
-    def networks(self, world: World) -> dict[str, nn.Module]:
+    def networks(self, problem: ProblemSpec) -> dict[str, nn.Module]:
         """Networks beside the classifier. Their first weights stand in `server.tensors` under the same names."""
         return {}
 
@@ -87,12 +106,14 @@ class Method:
     def begin_task(self, server: ServerState, task: int) -> None:
         """Before the first round of a task; θ is the model that ended the previous one."""
 
-    def arrival(self, server: ServerState, desk: Desk) -> Conversation | None:
+    def arrival(self, server: ServerState, context: ServerContext) -> Exchange | None:
         """After `begin_task`: talk with clients that hold the new task's data, or train something at the server."""
 
-    def choose(self, server: ServerState, seed: int, task: int, round: int, clients: int, count: int) -> list[int]:
+    def sample_clients(
+        self, server: ServerState, seed: int, task: int, round: int, clients: int, count: int
+    ) -> list[int]:
         """Who takes part in a round: N of M, uniformly, the same for all methods."""
-        return choose(seed, task, round, clients, count)
+        return sample_clients(seed, task, round, clients, count)
 
     def broadcast(self, server: ServerState, client: int, task: int, round: int) -> Broadcast:
         """What client m downloads in this round."""
@@ -106,44 +127,44 @@ class Method:
         server.theta.add_(mean["theta"], alpha=info.server_lr)
         return {}
 
-    def departure(self, server: ServerState, desk: Desk) -> Conversation | None:
+    def departure(self, server: ServerState, context: ServerContext) -> Exchange | None:
         """After the last round of a task, while clients still hold its data; talk with them or train something."""
 
-    def prediction(self, server: ServerState, client: int, task: int) -> Broadcast:
+    def eval_broadcast(self, server: ServerState, client: int, task: int) -> Broadcast:
         """What client m predicts with."""
         return Broadcast(task, 0, {"theta": server.theta})
 
     # --- client half ------------------------------------------------------------------------------------------
 
-    def answer(self, local: Local, stage: str) -> Answer:
+    def answer(self, context: ClientContext, stage: str) -> QueryResult:
         """Run a stage that the server asked for in `arrival` or `departure`."""
         raise NotImplementedError(f"method '{self.name}' has no stage '{stage}'")
 
-    def replay(self, local: Local) -> tuple[Tensor, Tensor] | None:
+    def replay(self, context: ClientContext) -> tuple[Tensor, Tensor] | None:
         """Samples (as the client stores them) and labels to train on beside the task's own."""
         return None
 
-    def begin_round(self, local: Local) -> None:
+    def begin_round(self, context: ClientContext) -> None:
         """Before a client's first step of a round."""
 
-    def loss(self, local: Local, x: Tensor, y: Tensor) -> Tensor:
+    def loss(self, context: ClientContext, x: Tensor, y: Tensor) -> Tensor:
         """The local objective on one batch."""
-        return cross_entropy(local.model.module(x), y)
+        return cross_entropy(context.model.module(x), y)
 
-    def pull(self, local: Local) -> Pull | None:
+    def proximal_term(self, context: ClientContext) -> ProximalTerm | None:
         """A quadratic pull on the weights, part of the local objective, applied as one fused step."""
         return None
 
-    def after_step(self, local: Local) -> None:
+    def after_step(self, context: ClientContext) -> None:
         """After each optimiser step."""
 
-    def after_epoch(self, local: Local) -> None:
+    def after_epoch(self, context: ClientContext) -> None:
         """After each pass over the client's data."""
 
-    def end_round(self, local: Local) -> None:
+    def end_round(self, context: ClientContext) -> None:
         """After a client's last step, before its delta is taken."""
 
-    def predict(self, local: Local, x: Tensor) -> Tensor:
-        """Scores of the classes, in evaluation mode, from what `prediction` brought."""
-        scores: Tensor = local.model.module(x)
+    def predict(self, context: ClientContext, x: Tensor) -> Tensor:
+        """Scores of the classes, in evaluation mode, from what `eval_broadcast` brought."""
+        scores: Tensor = context.model.module(x)
         return scores

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class World:
+class ProblemSpec:
     """The shape of the problem, known before anything is learned.
 
     classes:  all classes, also those that a class-incremental run has not met yet
@@ -40,7 +40,7 @@ class World:
 
 
 @dataclass
-class Desk:
+class ServerContext:
     """Where the server half works on its own. The networks are for scratch: load a vector before each use.
 
     num_classes: outputs of the classifier in this task · old_classes: in the previous one, 0 in the first
@@ -49,7 +49,7 @@ class Desk:
     task: int
     model: FlatModel
     networks: Mapping[str, FlatModel]
-    world: World
+    problem: ProblemSpec
     seed: int
     num_classes: int
     old_classes: int
@@ -57,11 +57,11 @@ class Desk:
     @property
     def last(self) -> bool:
         """Whether no task follows."""
-        return self.task == self.world.tasks
+        return self.task == self.problem.tasks
 
 
 @dataclass(frozen=True)
-class Ask:
+class Query:
     """The server asks clients (all of them, unless named) to run a stage of their half on a message.
 
     fault: what is wrong with an answer, or None; a faulty one is refused, like an update with NaN
@@ -70,19 +70,19 @@ class Ask:
     stage: str
     message: Callable[[int], Broadcast]
     clients: Sequence[int] | None = None
-    fault: Callable[[int, Answer], str | None] = lambda client, answer: None
+    fault: Callable[[int, QueryResult], str | None] = lambda client, answer: None
 
 
 @dataclass
-class Answer:
+class QueryResult:
     """What a client says in answer: named tensors and numbers, uploaded as they are."""
 
     tensors: Tensors = field(default_factory=dict)
     numbers: Numbers = field(default_factory=dict)
 
 
-Conversation = Generator[Ask, dict[int, Answer], None]
-"""At a task's border the server half yields `Ask`s and gets the answers by client."""
+Exchange = Generator[Query, dict[int, QueryResult], None]
+"""At a task's border the server half yields `Query`s and gets the answers by client."""
 
 
 @dataclass
@@ -120,7 +120,7 @@ class LocalData:
 
 
 @dataclass
-class Local:
+class ClientContext:
     """One client's turn, as the method's client half sees it.
 
     networks:  those of `Method.networks`, loaded with what was downloaded
@@ -140,7 +140,7 @@ class Local:
     lr: float
     num_classes: int
     old_classes: int
-    world: World
+    problem: ProblemSpec
     data: LocalData
     networks: Mapping[str, FlatModel] = field(default_factory=dict)
     positions: Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.int64))

@@ -30,7 +30,7 @@ from torch.nn.functional import cross_entropy
 
 from fedspecial.core.messages import Broadcast, Numbers, ServerState, Tensors, Update
 from fedspecial.core.streams import stream_seed
-from fedspecial.methods.base import Desk, Local, Method, RoundInfo, World
+from fedspecial.methods.base import ClientContext, Method, ProblemSpec, RoundInfo, ServerContext
 from fedspecial.methods.fedcil_gan import Agreement, Gan, Pictures, Scale, balanced, drawn
 from fedspecial.models.generators import LARGEST, conditional_generator, critic
 
@@ -45,9 +45,9 @@ EVEN = 0.5
 @dataclass(frozen=True)
 class FedCil(Method):
     name: ClassVar[str] = "fedcil"
-    zero: ClassVar = {"importance": 1.0, "consistency": 0.0, "server_iterations": 0}
+    fedavg_when: ClassVar = {"importance": 1.0, "consistency": 0.0, "server_iterations": 0}
     kinds: ClassVar = ("image",)
-    uncounted: ClassVar = frozenset({"payload/old_generator"})
+    memory_excluded: ClassVar = frozenset({"payload/old_generator"})
 
     importance: Share = 0.5
     consistency: Strength = 1.0
@@ -61,21 +61,21 @@ class FedCil(Method):
     generator_width: Annotated[int, Field(ge=1)] = 64
     gan_size: Annotated[int, Field(ge=8)] = LARGEST
 
-    def networks(self, world: World) -> dict[str, nn.Module]:
-        shape, width = self.gan_shape(world), self.generator_width
-        generator = conditional_generator(shape, world.classes, width, native=True)
-        return {"generator": generator, "critic": critic(shape, world.classes, width)}
+    def networks(self, problem: ProblemSpec) -> dict[str, nn.Module]:
+        shape, width = self.gan_shape(problem), self.generator_width
+        generator = conditional_generator(shape, problem.classes, width, native=True)
+        return {"generator": generator, "critic": critic(shape, problem.classes, width)}
 
-    def gan_shape(self, world: World) -> tuple[int, ...]:
+    def gan_shape(self, problem: ProblemSpec) -> tuple[int, ...]:
         """Of the images that the GAN makes and judges."""
-        channels, *sides = world.input_shape
+        channels, *sides = problem.input_shape
         return (channels, *(min(side, self.gan_size) for side in sides))
 
     # --- server half ------------------------------------------------------------------------------------------
 
-    def arrival(self, server: ServerState, desk: Desk) -> None:
-        server.tensors.setdefault("first_task", torch.zeros(desk.world.classes, dtype=torch.int64))
-        if desk.task > 1:
+    def arrival(self, server: ServerState, context: ServerContext) -> None:
+        server.tensors.setdefault("first_task", torch.zeros(context.problem.classes, dtype=torch.int64))
+        if context.task > 1:
             server.tensors["old_generator"] = server.tensors["generator"].clone()
 
     def broadcast(self, server: ServerState, client: int, task: int, round: int) -> Broadcast:
@@ -110,12 +110,12 @@ class FedCil(Method):
 
     def _consolidate(self, server: ServerState, info: RoundInfo, generators: list[Tensor], held: list[Tensor]) -> None:
         """Train the averaged GAN on what the received generators make; clients in their order, not that of arrival."""
-        desk = info.desk
-        assert desk is not None
+        context = info.context
+        assert context is not None
         for name in ("generator", "critic"):
-            desk.networks[name].load(server.tensors[name])
-        rng = torch.Generator().manual_seed(stream_seed(desk.seed, self.name, info.task, info.round) % 2**63)
-        gan = Gan.of(desk.networks, rng, self.gan_lr, self.gan_betas, self.gan_weight_decay)
+            context.networks[name].load(server.tensors[name])
+        rng = torch.Generator().manual_seed(stream_seed(context.seed, self.name, info.task, info.round) % 2**63)
+        gan = Gan.of(context.networks, rng, self.gan_lr, self.gan_betas, self.gan_weight_decay)
         old = _trained_before(server.tensors["first_task"], info.task)
         known = old | torch.stack(held).any(dim=0)
         for _ in range(self.server_iterations):
@@ -127,53 +127,56 @@ class FedCil(Method):
                 replayed = gan.frozen(server.tensors["old_generator"], drawn(old, self.server_batch, rng))
             gan.step(new, replayed, drawn(known, self.server_batch, rng), EVEN)
         for name in ("generator", "critic"):
-            server.tensors[name].copy_(desk.networks[name].vector)
+            server.tensors[name].copy_(context.networks[name].vector)
 
     # --- client half ------------------------------------------------------------------------------------------
 
-    def begin_round(self, local: Local) -> None:
-        mine = torch.bincount(local.data.labels, minlength=local.world.classes) > 0
-        local.uploads["labels"] = mine
-        local.state.tensors["labels"] = mine | local.state.tensors.get("labels", mine)
-        gan = Gan.of(local.networks, local.generator, self.gan_lr, self.gan_betas, self.gan_weight_decay)
-        local.scratch["batches"] = itertools.count()
-        local.scratch["gan"], local.scratch["scale"] = gan, Scale.of(local.world, self.gan_shape(local.world))
-        local.scratch |= {f"{name}_moments": adam.moments for name, adam in gan.adams.items()}
+    def begin_round(self, context: ClientContext) -> None:
+        mine = torch.bincount(context.data.labels, minlength=context.problem.classes) > 0
+        context.uploads["labels"] = mine
+        context.state.tensors["labels"] = mine | context.state.tensors.get("labels", mine)
+        gan = Gan.of(context.networks, context.generator, self.gan_lr, self.gan_betas, self.gan_weight_decay)
+        context.scratch["batches"] = itertools.count()
+        context.scratch["gan"], context.scratch["scale"] = (
+            gan,
+            Scale.of(context.problem, self.gan_shape(context.problem)),
+        )
+        context.scratch |= {f"{name}_moments": adam.moments for name, adam in gan.adams.items()}
 
-    def loss(self, local: Local, x: Tensor, y: Tensor) -> Tensor:
-        scale: Scale = local.scratch["scale"]
-        replayed = self._replayed(local, len(x))
-        if next(local.scratch["batches"]) % self.gan_every == 0:
-            self._train_gan(local, Pictures(scale.to_gan(x), y), replayed)
+    def loss(self, context: ClientContext, x: Tensor, y: Tensor) -> Tensor:
+        scale: Scale = context.scratch["scale"]
+        replayed = self._replayed(context, len(x))
+        if next(context.scratch["batches"]) % self.gan_every == 0:
+            self._train_gan(context, Pictures(scale.to_gan(x), y), replayed)
         if replayed is None:
-            return super().loss(local, x, y)
+            return super().loss(context, x, y)
         both = torch.cat((x, scale.to_classifier(replayed.images)))
-        new, old = torch.split(local.model.module(both), [len(x), len(replayed.labels)])
+        new, old = torch.split(context.model.module(both), [len(x), len(replayed.labels)])
         return self.importance * cross_entropy(new, y) + (1 - self.importance) * cross_entropy(old, replayed.labels)
 
-    def _replayed(self, local: Local, count: int) -> Pictures | None:
+    def _replayed(self, context: ClientContext, count: int) -> Pictures | None:
         """G⁻(z, y_r) with y_r uniform over what the client has held and G⁻ was trained on."""
-        payloads = local.broadcast.payloads
+        payloads = context.broadcast.payloads
         if "old_generator" not in payloads:
             return None
-        known = local.state.tensors["labels"] & _trained_before(payloads["first_task"], local.broadcast.task)
+        known = context.state.tensors["labels"] & _trained_before(payloads["first_task"], context.broadcast.task)
         if not bool(known.any()):
             return None
-        gan: Gan = local.scratch["gan"]
+        gan: Gan = context.scratch["gan"]
         return gan.frozen(payloads["old_generator"], drawn(known, count, gan.rng))
 
-    def _train_gan(self, local: Local, real: Pictures, replayed: Pictures | None) -> None:
+    def _train_gan(self, context: ClientContext, real: Pictures, replayed: Pictures | None) -> None:
         """One step on D and G. BatchNorm in G cannot normalise a single image, so at least two are asked for."""
-        gan: Gan = local.scratch["gan"]
-        labels = drawn(local.state.tensors["labels"], max(2, len(real.labels)), gan.rng)
-        gan.step(real, replayed, labels, self.importance, self._agreement(local, real))
+        gan: Gan = context.scratch["gan"]
+        labels = drawn(context.state.tensors["labels"], max(2, len(real.labels)), gan.rng)
+        gan.step(real, replayed, labels, self.importance, self._agreement(context, real))
 
-    def _agreement(self, local: Local, real: Pictures) -> Agreement | None:
-        known = local.broadcast.payloads["first_task"] > 0
-        if not self.consistency or local.broadcast.round == 0 or not bool(known.any()):
+    def _agreement(self, context: ClientContext, real: Pictures) -> Agreement | None:
+        known = context.broadcast.payloads["first_task"] > 0
+        if not self.consistency or context.broadcast.round == 0 or not bool(known.any()):
             return None
-        gan: Gan = local.scratch["gan"]
-        downloaded = local.broadcast.vector("generator")
+        gan: Gan = context.scratch["gan"]
+        downloaded = context.broadcast.vector("generator")
         matching, labels = real.labels.cpu(), drawn(known, len(real.labels), gan.rng)
         rows = known[matching].nonzero().flatten()
         made = gan.frozen(downloaded, torch.cat((matching[rows], labels)))

@@ -20,7 +20,7 @@ from torch.func import functional_call
 from torch.nn.functional import cross_entropy, interpolate, kl_div, log_softmax, softplus
 
 from fedspecial.core.vector import FlatModel
-from fedspecial.methods.context import World
+from fedspecial.methods.context import ProblemSpec
 
 
 class Pictures(NamedTuple):
@@ -56,10 +56,12 @@ class Scale:
     shift: Tensor
 
     @staticmethod
-    def of(world: World, gan_shape: tuple[int, ...]) -> Scale:
+    def of(problem: ProblemSpec, gan_shape: tuple[int, ...]) -> Scale:
         """u = 2·(x·std + mean) − 1 = factor·x + shift."""
-        mean, std = (torch.tensor(values, dtype=torch.float32).view(1, -1, 1, 1) for values in (world.mean, world.std))
-        return Scale(world.input_shape, gan_shape, 2 * std, 2 * mean - 1)
+        mean, std = (
+            torch.tensor(values, dtype=torch.float32).view(1, -1, 1, 1) for values in (problem.mean, problem.std)
+        )
+        return Scale(problem.input_shape, gan_shape, 2 * std, 2 * mean - 1)
 
     def to_gan(self, x: Tensor) -> Tensor:
         return _resized(x * self.factor.to(x.device) + self.shift.to(x.device), self.gan_shape)

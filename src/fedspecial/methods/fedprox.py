@@ -15,17 +15,17 @@ from typing import Annotated, ClassVar
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from fedspecial.methods.base import Local, Method, Pull
+from fedspecial.methods.base import ClientContext, Method, ProximalTerm
 
 
 @dataclass(frozen=True)
 class FedProx(Method):
     name: ClassVar[str] = "fedprox"
-    zero: ClassVar = {"mu_prox": 0.0}
+    fedavg_when: ClassVar = {"mu_prox": 0.0}
 
     mu_prox: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.01
 
-    def pull(self, local: Local) -> Pull | None:
+    def proximal_term(self, context: ClientContext) -> ProximalTerm | None:
         if self.mu_prox == 0:
             return None
-        return Pull(local.broadcast.theta[: len(local.weights)], self.mu_prox)
+        return ProximalTerm(context.broadcast.theta[: len(context.weights)], self.mu_prox)

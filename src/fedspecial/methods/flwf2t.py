@@ -24,7 +24,7 @@ from torch.func import functional_call
 from torch.nn.functional import cross_entropy, softmax
 
 from fedspecial.core.messages import Broadcast, ServerState, Update
-from fedspecial.methods.base import Local, Method
+from fedspecial.methods.base import ClientContext, Method
 
 Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 
@@ -40,9 +40,9 @@ class Teacher(NamedTuple):
 @dataclass(frozen=True)
 class FLwF2T(Method):
     name: ClassVar[str] = "flwf2t"
-    zero: ClassVar = {"alpha_ce": 1.0, "beta_past": 0.0}
+    fedavg_when: ClassVar = {"alpha_ce": 1.0, "beta_past": 0.0}
     # The newest local model is the working model itself, kept because it will be the next task's teacher.
-    uncounted: ClassVar = frozenset({"state/model", "state/past_logits"})
+    memory_excluded: ClassVar = frozenset({"state/model", "state/past_logits"})
 
     alpha_ce: Share = 0.5
     beta_past: Share = 0.25
@@ -81,49 +81,49 @@ class FLwF2T(Method):
             known = server.tensors.get("trained", torch.empty(0, dtype=torch.int64))
             server.tensors["trained"] = torch.tensor(sorted({*known.tolist(), update.client}))
 
-    def begin_round(self, local: Local) -> None:
+    def begin_round(self, context: ClientContext) -> None:
         if self.beta_past > 0:
-            self._turn_the_page(local)
-        if local.old_classes == 0:
+            self._turn_the_page(context)
+        if context.old_classes == 0:
             return
-        state, message = local.state, local.broadcast
+        state, message = context.state, context.broadcast
         teachers = []
         if self._server_weight > 0:
-            local.scratch["server_logits"] = _unasked(local)
-            frozen = _frozen(local, message.theta)
-            teachers.append(Teacher(self._server_weight, frozen, local.scratch["server_logits"]))
+            context.scratch["server_logits"] = _unasked(context)
+            frozen = _frozen(context, message.theta)
+            teachers.append(Teacher(self._server_weight, frozen, context.scratch["server_logits"]))
         if self.beta_past > 0:
             past = message.payloads["past"] if "past" in message.payloads else state.tensors["past"]
-            teachers.append(Teacher(self.beta_past, _frozen(local, past), state.tensors["past_logits"]))
-        local.scratch["teachers"] = teachers
+            teachers.append(Teacher(self.beta_past, _frozen(context, past), state.tensors["past_logits"]))
+        context.scratch["teachers"] = teachers
 
-    def _turn_the_page(self, local: Local) -> None:
+    def _turn_the_page(self, context: ClientContext) -> None:
         """In a client's first turn of a task, its newest model becomes its past one."""
-        task, kept, numbers = local.broadcast.task, local.state.tensors, local.state.numbers
+        task, kept, numbers = context.broadcast.task, context.state.tensors, context.state.numbers
         if numbers.get("task") == task:
             return
         numbers["task"] = task
         newest = kept.pop("model", None)
         kept.pop("past", None)
-        if newest is not None and "past" not in local.broadcast.payloads:
+        if newest is not None and "past" not in context.broadcast.payloads:
             kept["past"] = newest
         if task > 1:
-            kept["past_logits"] = _unasked(local)
+            kept["past_logits"] = _unasked(context)
 
-    def loss(self, local: Local, x: Tensor, y: Tensor) -> Tensor:
-        teachers: Sequence[Teacher] = local.scratch.get("teachers", ())
+    def loss(self, context: ClientContext, x: Tensor, y: Tensor) -> Tensor:
+        teachers: Sequence[Teacher] = context.scratch.get("teachers", ())
         if not teachers:
-            return super().loss(local, x, y)
-        logits = local.model.module(x)
+            return super().loss(context, x, y)
+        logits = context.model.module(x)
         total = self.alpha_ce * cross_entropy(logits, y)
         for teacher in teachers:
-            taught = _asked(local, teacher, x)
-            total = total + teacher.weight * distillation(logits[:, : local.old_classes], taught, self.temperature)
+            taught = _asked(context, teacher, x)
+            total = total + teacher.weight * distillation(logits[:, : context.old_classes], taught, self.temperature)
         return total
 
-    def end_round(self, local: Local) -> None:
-        if self._keeps_own and local.broadcast.task < local.world.tasks:
-            local.state.tensors["model"] = local.model.vector.clone()
+    def end_round(self, context: ClientContext) -> None:
+        if self._keeps_own and context.broadcast.task < context.problem.tasks:
+            context.state.tensors["model"] = context.model.vector.clone()
 
 
 def distillation(student: Tensor, teacher: Tensor, temperature: float) -> Tensor:
@@ -131,25 +131,25 @@ def distillation(student: Tensor, teacher: Tensor, temperature: float) -> Tensor
     return cross_entropy(student / temperature, softmax(teacher / temperature, 1))
 
 
-def _unasked(local: Local) -> Tensor:
-    return torch.full((len(local.data), local.old_classes), torch.nan)
+def _unasked(context: ClientContext) -> Tensor:
+    return torch.full((len(context.data), context.old_classes), torch.nan)
 
 
-def _frozen(local: Local, vector: Tensor) -> dict[str, Tensor]:
+def _frozen(context: ClientContext, vector: Tensor) -> dict[str, Tensor]:
     """A model's tensors by name, with the downloaded BatchNorm statistics where its vector has none of its own."""
-    layout = local.model.layout
-    vector = vector.to(local.model.vector.device)
-    whole = vector if len(vector) == layout.size else torch.cat([vector, local.model.buffers])
+    layout = context.model.layout
+    vector = vector.to(context.model.vector.device)
+    whole = vector if len(vector) == layout.size else torch.cat([vector, context.model.buffers])
     return dict(layout.named(whole))
 
 
-def _asked(local: Local, teacher: Teacher, x: Tensor) -> Tensor:
+def _asked(context: ClientContext, teacher: Teacher, x: Tensor) -> Tensor:
     """The teacher's logits on the current batch; it is asked for those samples only that it has not seen yet."""
-    said = teacher.logits[local.positions]
+    said = teacher.logits[context.positions]
     new = said[:, 0].isnan()
     if bool(new.any()):
-        said[new] = _logits(local.model.module, teacher.tensors, x[new.to(x.device)])[:, : local.old_classes].cpu()
-        teacher.logits[local.positions] = said
+        said[new] = _logits(context.model.module, teacher.tensors, x[new.to(x.device)])[:, : context.old_classes].cpu()
+        teacher.logits[context.positions] = said
     return said.to(x.device)
 
 

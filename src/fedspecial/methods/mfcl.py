@@ -43,7 +43,7 @@ from fedspecial.core.messages import Broadcast, ServerState
 from fedspecial.core.streams import torch_stream
 from fedspecial.core.vector import FlatModel
 from fedspecial.errors import InputError
-from fedspecial.methods.base import Desk, Local, Method, World
+from fedspecial.methods.base import ClientContext, Method, ProblemSpec, ServerContext
 from fedspecial.models.classifier import Classifier
 from fedspecial.models.generators import data_free_generator
 
@@ -55,9 +55,9 @@ Count = Annotated[int, Field(ge=1)]
 @dataclass(frozen=True)
 class Mfcl(Method):
     name: ClassVar[str] = "mfcl"
-    zero: ClassVar = {"w_ft": 0.0, "w_kd": 0.0}
+    fedavg_when: ClassVar = {"w_ft": 0.0, "w_kd": 0.0}
     kinds: ClassVar = ("image",)
-    uncounted: ClassVar = frozenset({"network/generator"})
+    memory_excluded: ClassVar = frozenset({"network/generator"})
     """The same generator as the payload, ready for use."""
 
     w_div: Weight = 0.5
@@ -77,13 +77,13 @@ class Mfcl(Method):
     def replays(self) -> bool:
         return self.w_ft > 0 or self.w_kd > 0
 
-    def fits(self, world: World) -> None:
-        super().fits(world)
-        if world.features is None:
+    def check_problem(self, problem: ProblemSpec) -> None:
+        super().check_problem(problem)
+        if problem.features is None:
             raise InputError("method=mfcl: needs a model with `features` and, on top of them, a linear `fc`")
 
-    def networks(self, world: World) -> dict[str, nn.Module]:
-        return {"generator": data_free_generator(world.input_shape, self.generator_width, self.latent)}
+    def networks(self, problem: ProblemSpec) -> dict[str, nn.Module]:
+        return {"generator": data_free_generator(problem.input_shape, self.generator_width, self.latent)}
 
     # --- server half ------------------------------------------------------------------------------------------
 
@@ -97,14 +97,14 @@ class Mfcl(Method):
             message.payloads = {name: server.tensors[name] for name in ("generator", "previous")}
         return message
 
-    def departure(self, server: ServerState, desk: Desk) -> None:
-        if desk.last or not self.replays:
+    def departure(self, server: ServerState, context: ServerContext) -> None:
+        if context.last or not self.replays:
             return
-        model, generator = desk.model, desk.networks["generator"]
+        model, generator = context.model, context.networks["generator"]
         model.load(server.theta)
         generator.load(server.tensors["generator"])
-        with torch_stream(desk.seed, "mfcl", desk.task), _frozen(model):
-            self._distil(model.module, generator, desk.num_classes)
+        with torch_stream(context.seed, "mfcl", context.task), _frozen(model):
+            self._distil(model.module, generator, context.num_classes)
         server.tensors["generator"] = generator.vector.clone()
 
     def _distil(self, classifier: nn.Module, generator: FlatModel, classes: int) -> None:
@@ -127,27 +127,29 @@ class Mfcl(Method):
 
     # --- client half ------------------------------------------------------------------------------------------
 
-    def begin_round(self, local: Local) -> None:
-        payloads = local.broadcast.payloads
+    def begin_round(self, context: ClientContext) -> None:
+        payloads = context.broadcast.payloads
         if "previous" not in payloads:
             return
-        local.networks["generator"].load(payloads["generator"])
-        local.networks["generator"].module.eval()
-        previous = FlatModel(copy.deepcopy(local.model.module))
+        context.networks["generator"].load(payloads["generator"])
+        context.networks["generator"].module.eval()
+        previous = FlatModel(copy.deepcopy(context.model.module))
         previous.load(payloads["previous"])
         previous.module.eval()
-        local.scratch["previous"] = previous
+        context.scratch["previous"] = previous
         if self.w_kd > 0:
-            local.scratch["features"] = previous.vector.new_full((len(local.data), local.world.features or 0), math.nan)
+            context.scratch["features"] = previous.vector.new_full(
+                (len(context.data), context.problem.features or 0), math.nan
+            )
 
-    def loss(self, local: Local, x: Tensor, y: Tensor) -> Tensor:
-        if "previous" not in local.scratch:
-            return super().loss(local, x, y)
-        module, old = cast(Classifier, local.model.module), local.old_classes
-        previous = cast(Classifier, local.scratch["previous"].module)
+    def loss(self, context: ClientContext, x: Tensor, y: Tensor) -> Tensor:
+        if "previous" not in context.scratch:
+            return super().loss(context, x, y)
+        module, old = cast(Classifier, context.model.module), context.old_classes
+        previous = cast(Classifier, context.scratch["previous"].module)
         with torch.no_grad():
-            noise = torch.randn(self.synthetic, self.latent, generator=local.generator)
-            images = local.networks["generator"].module(noise.to(x.device))
+            noise = torch.randn(self.synthetic, self.latent, generator=context.generator)
+            images = context.networks["generator"].module(noise.to(x.device))
             old_features = previous.features(images)
             labels = previous.fc(old_features)[:, :old].argmax(1)
         features = module.features(torch.cat([x, images]))
@@ -155,17 +157,17 @@ class Mfcl(Method):
         if self.w_ft > 0:
             loss = loss + self.w_ft * cross_entropy(module.fc(features.detach()), torch.cat([y, labels]))
         if self.w_kd > 0:
-            moved = features - torch.cat([self._own_features(local, x), old_features])
+            moved = features - torch.cat([self._own_features(context, x), old_features])
             # ‖·‖² is a sum over C_{i−1} outputs, so divided by C_{i−1} it is their mean. The head's bias cancels.
             loss = loss + self.w_kd * functional.linear(moved, previous.fc.weight[:old].detach()).square().mean()
         return loss
 
     @torch.no_grad()
-    def _own_features(self, local: Local, x: Tensor) -> Tensor:
+    def _own_features(self, context: ClientContext, x: Tensor) -> Tensor:
         """h_{i−1}(x), computed once a round for each of the client's samples."""
-        known, where = local.scratch["features"], local.positions
+        known, where = context.scratch["features"], context.positions
         if bool(known[where].isnan().any()):
-            known[where] = cast(Classifier, local.scratch["previous"].module).features(x)
+            known[where] = cast(Classifier, context.scratch["previous"].module).features(x)
         own: Tensor = known[where]
         return own
 

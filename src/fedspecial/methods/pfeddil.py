@@ -34,8 +34,18 @@ from torch.nn.functional import cross_entropy, pad
 
 from fedspecial.core.messages import Broadcast, Number, Numbers, ServerState, Tensors
 from fedspecial.errors import InputError
-from fedspecial.methods import slots
-from fedspecial.methods.base import Answer, Ask, Conversation, Desk, Local, Method, Pull, RoundInfo, World
+from fedspecial.methods import pfeddil_slots as slots
+from fedspecial.methods.base import (
+    ClientContext,
+    Exchange,
+    Method,
+    ProblemSpec,
+    ProximalTerm,
+    Query,
+    QueryResult,
+    RoundInfo,
+    ServerContext,
+)
 
 Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Rho = dict[int, Number]
@@ -47,9 +57,9 @@ PATCHES = 4
 @dataclass(frozen=True)
 class PFedDil(Method):
     name: ClassVar[str] = "pfeddil"
-    zero: ClassVar = {"threshold": 0.0, "kappa": 0.0}
+    fedavg_when: ClassVar = {"threshold": 0.0, "kappa": 0.0}
     personal: ClassVar[bool] = True
-    uncounted: ClassVar = frozenset({"payload/start"})
+    memory_excluded: ClassVar = frozenset({"payload/start"})
 
     threshold: Weight = 0.8
     max_slots: Annotated[int, Field(ge=1)] = 3
@@ -61,38 +71,38 @@ class PFedDil(Method):
     new_slot: Literal["initial", "best"] = "initial"
     """A new slot begins at θ_0, or as the slot that most of those who open it found most familiar."""
 
-    def fits(self, world: World) -> None:
-        if world.features is None and self.signal != "confidence":
+    def check_problem(self, problem: ProblemSpec) -> None:
+        if problem.features is None and self.signal != "confidence":
             raise InputError(
                 f"method=pfeddil: signal={self.signal} needs a model with `features` and a linear `fc`; "
                 "signal=confidence takes any"
             )
 
-    def networks(self, world: World) -> dict[str, nn.Module]:
-        return {} if self.signal == "confidence" else {"aux": nn.Linear(world.features or 0, 2)}
+    def networks(self, problem: ProblemSpec) -> dict[str, nn.Module]:
+        return {} if self.signal == "confidence" else {"aux": nn.Linear(problem.features or 0, 2)}
 
     # --- server half ------------------------------------------------------------------------------------------
 
-    def arrival(self, server: ServerState, desk: Desk) -> Conversation:
-        if desk.task == 1:
-            slots.found(server, desk.world.clients, desk.world.tasks)
+    def arrival(self, server: ServerState, context: ServerContext) -> Exchange:
+        if context.task == 1:
+            slots.found(server, context.problem.clients, context.problem.tasks)
             return
-        asked = [client for client in range(desk.world.clients) if slots.owned(server, client)]
+        asked = [client for client in range(context.problem.clients) if slots.owned(server, client)]
 
-        def fault(client: int, answer: Answer) -> str | None:
-            return self._unknown_slots(slots.owned(server, client), desk.task, answer.numbers)
+        def fault(client: int, answer: QueryResult) -> str | None:
+            return self._unknown_slots(slots.owned(server, client), context.task, answer.numbers)
 
-        answers = yield Ask("choose", lambda client: self._owned_slots(server, client, desk.task), asked, fault)
+        answers = yield Query("choose", lambda client: self._owned_slots(server, client, context.task), asked, fault)
         said = {client: answer.numbers for client, answer in answers.items() if answer.numbers}
         if self.pool == "global" and said:
             mean = {key: sum(rho[key] for rho in said.values()) / len(said) for key in next(iter(said.values()))}
-            said = dict.fromkeys(asked, self._choice({int(key): value for key, value in mean.items()}, desk.task))
-        opening = Counter(int(choice.get("best", 0)) for choice in said.values() if choice["slot"] == desk.task)
+            said = dict.fromkeys(asked, self._choice({int(key): value for key, value in mean.items()}, context.task))
+        opening = Counter(int(choice.get("best", 0)) for choice in said.values() if choice["slot"] == context.task)
         if opening:
             # Of those named by equally many, the first client's; 0 where no copy is wanted.
-            slots.open_slot(server, desk.task, like=opening.most_common(1)[0][0])
+            slots.open_slot(server, context.task, like=opening.most_common(1)[0][0])
         for client, choice in said.items():
-            slots.note_choice(server, client, int(choice["slot"]), desk.task)
+            slots.note_choice(server, client, int(choice["slot"]), context.task)
         slots.remember_start(server)
 
     def broadcast(self, server: ServerState, client: int, task: int, round: int) -> Broadcast:
@@ -107,17 +117,17 @@ class PFedDil(Method):
         return message
 
     def server_step(self, server: ServerState, mean: Tensors, info: RoundInfo) -> Numbers:
-        assert info.desk is not None
+        assert info.context is not None
         for key, delta in mean.items():
             if key != "buffers":
                 (server.theta if key == "theta" else server.tensors[key]).add_(delta, alpha=info.server_lr)
-        return {"slots_trained": len(slots.note_training(server, mean, info.desk.num_classes))}
+        return {"slots_trained": len(slots.note_training(server, mean, info.context.num_classes))}
 
-    def departure(self, server: ServerState, desk: Desk) -> Conversation:
-        yield Ask("fetch", lambda client: self._owned_slots(server, client, desk.task))
+    def departure(self, server: ServerState, context: ServerContext) -> Exchange:
+        yield Query("fetch", lambda client: self._owned_slots(server, client, context.task))
         slots.forget_start(server)
 
-    def prediction(self, server: ServerState, client: int, task: int) -> Broadcast:
+    def eval_broadcast(self, server: ServerState, client: int, task: int) -> Broadcast:
         mine = slots.owned(server, client)
         if not mine:
             return Broadcast(task, 0, {"theta": slots.contents(server, [1])["theta"]})
@@ -145,105 +155,105 @@ class PFedDil(Method):
     # --- client half ------------------------------------------------------------------------------------------
 
     @torch.no_grad()
-    def answer(self, local: Local, stage: str) -> Answer:
+    def answer(self, context: ClientContext, stage: str) -> QueryResult:
         """Choose a slot for the new task's data, or just fetch the models that a task has ended with."""
-        if stage == "fetch" or not len(local.data):
-            return Answer()
-        task, rho = local.broadcast.task, {}
-        for slot, classes in slots.numbered("classes/", local.broadcast.numbers).items():
-            self._load(local, slot)
-            total = sum(float(self._opinion(local, x, int(classes))[1].sum()) for x, _ in local.data.batches())
-            rho[slot] = total / len(local.data)
-        local.state.numbers = {f"rho/{task}/{slot}": value for slot, value in rho.items()}
+        if stage == "fetch" or not len(context.data):
+            return QueryResult()
+        task, rho = context.broadcast.task, {}
+        for slot, classes in slots.numbered("classes/", context.broadcast.numbers).items():
+            self._load(context, slot)
+            total = sum(float(self._opinion(context, x, int(classes))[1].sum()) for x, _ in context.data.batches())
+            rho[slot] = total / len(context.data)
+        context.state.numbers = {f"rho/{task}/{slot}": value for slot, value in rho.items()}
         if self.pool == "global":
-            return Answer(numbers={str(slot): value for slot, value in rho.items()})
-        return Answer(numbers=self._choice(rho, task))
+            return QueryResult(numbers={str(slot): value for slot, value in rho.items()})
+        return QueryResult(numbers=self._choice(rho, task))
 
-    def pull(self, local: Local) -> Pull | None:
+    def proximal_term(self, context: ClientContext) -> ProximalTerm | None:
         """κ Σ ρ_s ‖w − w̄_s‖² has the gradient of κ Σρ_s ‖w − c‖², c the mean of the w̄_s weighted by ρ_s."""
-        message = local.broadcast
-        rho = slots.numbered(f"rho/{message.task}/", local.state.numbers)
+        message = context.broadcast
+        rho = slots.numbered(f"rho/{message.task}/", context.state.numbers)
         total = sum(rho.values())
         if self.kappa == 0 or total == 0:
             return None
-        center = torch.zeros_like(local.weights)
+        center = torch.zeros_like(context.weights)
         for slot, value in rho.items():
             key = slots.model_key(slot)
             start = message.payloads[f"start/{key}" if key == message.key("theta") else key]
             center.add_(start[: len(center)], alpha=value / total)
-        local.scratch["center"] = center
-        return Pull(center, 2 * self.kappa * total)
+        context.scratch["center"] = center
+        return ProximalTerm(center, 2 * self.kappa * total)
 
-    def loss(self, local: Local, x: Tensor, y: Tensor) -> Tensor:
+    def loss(self, context: ClientContext, x: Tensor, y: Tensor) -> Tensor:
         if self.signal == "confidence":
-            return super().loss(local, x, y)
-        features, logits = _forward(local, x)
-        return cross_entropy(logits, y) + self._auxiliary(local, x, features, logits.argmax(1) == y)
+            return super().loss(context, x, y)
+        features, logits = _forward(context, x)
+        return cross_entropy(logits, y) + self._auxiliary(context, x, features, logits.argmax(1) == y)
 
-    def _auxiliary(self, local: Local, x: Tensor, features: Tensor, right: Tensor) -> Tensor:
+    def _auxiliary(self, context: ClientContext, x: Tensor, features: Tensor, right: Tensor) -> Tensor:
         """Cross-entropy of the auxiliary head; both of its answers weigh the same, however rare one is."""
         if self.signal == "pseudo_negative":
-            features, right = self._against_shuffled(local, x)
+            features, right = self._against_shuffled(context, x)
         familiar = right.long()
         weight = 1 / torch.bincount(familiar, minlength=2).clamp_min(1)
-        scores = local.networks["aux"].module(features if self.aux_gradient else features.detach())
+        scores = context.networks["aux"].module(features if self.aux_gradient else features.detach())
         return cross_entropy(scores, familiar, weight=weight)
 
-    def _against_shuffled(self, local: Local, x: Tensor) -> tuple[Tensor, Tensor]:
+    def _against_shuffled(self, context: ClientContext, x: Tensor) -> tuple[Tensor, Tensor]:
         """Features of the samples and of shuffled ones, as they are when predicting; which of them are real."""
-        both = torch.cat([x, shuffled(x, local.world.kind, local.generator)])
-        local.model.module.eval()
+        both = torch.cat([x, shuffled(x, context.problem.kind, context.generator)])
+        context.model.module.eval()
         with torch.set_grad_enabled(self.aux_gradient):
-            features, _ = _forward(local, both)
-        local.model.module.train()
+            features, _ = _forward(context, both)
+        context.model.module.train()
         return features, torch.arange(len(both), device=x.device) < len(x)
 
-    def after_step(self, local: Local) -> None:
+    def after_step(self, context: ClientContext) -> None:
         """The head's step of plain SGD, with the gradient that the classifier's backward pass left."""
-        for network in local.networks.values():
+        for network in context.networks.values():
             for parameter in network.trainable:
                 if parameter.grad is not None:
-                    parameter.detach().add_(parameter.grad, alpha=-local.lr)
+                    parameter.detach().add_(parameter.grad, alpha=-context.lr)
                     parameter.grad = None
 
-    def predict(self, local: Local, x: Tensor) -> Tensor:
-        known, outputs = slots.numbered("classes/", local.broadcast.numbers), local.num_classes
+    def predict(self, context: ClientContext, x: Tensor) -> Tensor:
+        known, outputs = slots.numbered("classes/", context.broadcast.numbers), context.num_classes
         if not known:
-            return super().predict(local, x)
-        opinions = [self._told(local, slot, int(classes), x) for slot, classes in known.items()]
+            return super().predict(context, x)
+        opinions = [self._told(context, slot, int(classes), x) for slot, classes in known.items()]
         if len(opinions) == 1:
             return pad(opinions[0][0], (0, outputs - opinions[0][0].shape[1]), value=-torch.inf)
         alpha = gate(torch.stack([familiarity for _, familiarity in opinions]))
         votes = (share[:, None] * logits.softmax(1) for share, (logits, _) in zip(alpha, opinions, strict=True))
         return torch.stack([pad(vote, (0, outputs - vote.shape[1])) for vote in votes]).sum(0)
 
-    def _told(self, local: Local, slot: int, classes: int, x: Tensor) -> tuple[Tensor, Tensor]:
+    def _told(self, context: ClientContext, slot: int, classes: int, x: Tensor) -> tuple[Tensor, Tensor]:
         """A slot's opinion of a batch, asked for once by all clients that own the slot."""
-        key = f"{slot}/{int(local.positions[0])}"
-        if key not in local.scratch:
-            self._load(local, slot)
-            local.scratch[key] = self._opinion(local, x, classes)
-        opinion: tuple[Tensor, Tensor] = local.scratch[key]
+        key = f"{slot}/{int(context.positions[0])}"
+        if key not in context.scratch:
+            self._load(context, slot)
+            context.scratch[key] = self._opinion(context, x, classes)
+        opinion: tuple[Tensor, Tensor] = context.scratch[key]
         return opinion
 
-    def _load(self, local: Local, slot: int) -> None:
-        held = {**local.broadcast.vectors, **local.broadcast.payloads}
-        local.model.load(held[slots.model_key(slot)])
-        for network in local.networks.values():
+    def _load(self, context: ClientContext, slot: int) -> None:
+        held = {**context.broadcast.vectors, **context.broadcast.payloads}
+        context.model.load(held[slots.model_key(slot)])
+        for network in context.networks.values():
             network.load(held[slots.head_key(slot)])
 
-    def _opinion(self, local: Local, x: Tensor, classes: int) -> tuple[Tensor, Tensor]:
+    def _opinion(self, context: ClientContext, x: Tensor, classes: int) -> tuple[Tensor, Tensor]:
         """f_s(x) on the classes that the slot knows, and a_s(x), of the slot that is loaded."""
         if self.signal == "confidence":
-            logits = local.model.module(x)[:, :classes]
+            logits = context.model.module(x)[:, :classes]
             return logits, logits.softmax(1).amax(1)
-        features, logits = _forward(local, x)
-        return logits[:, :classes], local.networks["aux"].module(features).softmax(1)[:, 1]
+        features, logits = _forward(context, x)
+        return logits[:, :classes], context.networks["aux"].module(features).softmax(1)[:, 1]
 
 
-def _forward(local: Local, x: Tensor) -> tuple[Tensor, Tensor]:
+def _forward(context: ClientContext, x: Tensor) -> tuple[Tensor, Tensor]:
     """Features and scores of a batch."""
-    module: Any = local.model.module
+    module: Any = context.model.module
     features = module.features(x)
     return features, module.fc(features)
 

@@ -28,7 +28,7 @@ Strength = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 @dataclass(frozen=True)
 class Special(Method):
     name: ClassVar[str] = "special"
-    zero: ClassVar = {"lam": 0.0}
+    fedavg_when: ClassVar = {"lam": 0.0}
 
     lam: Strength | None = None
     mu: Strength | None = None

@@ -2,7 +2,7 @@
 
     min_θ  f_{i,m}(θ) + λ·‖θ − θ_{i−1}‖²        from the second task on; the server is FedAvg's
 
-λ: `lam` · θ_{i−1}: the payload "anchor", downloaded once per task · γ_L: `local.lr`
+λ: `lam` · θ_{i−1}: the payload "anchor", downloaded once per task · γ_L: `context.lr`
 
 The paper prints the pull in several ways that are not the same algorithm; `prox` names them:
 
@@ -20,7 +20,7 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from fedspecial.core.messages import Broadcast, ServerState
-from fedspecial.methods.base import Local, Method, Pull
+from fedspecial.methods.base import ClientContext, Method, ProximalTerm
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class SpecialC(Method):
     name: ClassVar[str] = "special-c"
-    zero: ClassVar = {"lam": 0.0}
+    fedavg_when: ClassVar = {"lam": 0.0}
 
     lam: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.2
     prox: Literal["step_scaled", "step_literal", "epoch_literal", "penalty"] = "step_scaled"
@@ -46,29 +46,29 @@ class SpecialC(Method):
             message.payloads["anchor"] = server.tensors["anchor"]
         return message
 
-    def pull(self, local: Local) -> Pull | None:
-        if self.prox != "penalty" or "anchor" not in local.broadcast.payloads:
+    def proximal_term(self, context: ClientContext) -> ProximalTerm | None:
+        if self.prox != "penalty" or "anchor" not in context.broadcast.payloads:
             return None
-        return Pull(self._anchor(local), 2 * self._lam)
+        return ProximalTerm(self._anchor(context), 2 * self._lam)
 
-    def after_step(self, local: Local) -> None:
+    def after_step(self, context: ClientContext) -> None:
         if self.prox == "step_scaled":
-            self._blend(local, 2 * local.lr * self._lam)
+            self._blend(context, 2 * context.lr * self._lam)
         elif self.prox == "step_literal":
-            self._blend(local, 2 * self._lam)
+            self._blend(context, 2 * self._lam)
 
-    def after_epoch(self, local: Local) -> None:
+    def after_epoch(self, context: ClientContext) -> None:
         if self.prox == "epoch_literal":
-            self._blend(local, 2 * self._lam)
+            self._blend(context, 2 * self._lam)
 
     @property
     def _lam(self) -> float:
         return self.lam / 2 if self.halve_lambda else self.lam
 
-    def _anchor(self, local: Local) -> Tensor:
-        return local.broadcast.payloads["anchor"][: len(local.weights)]
+    def _anchor(self, context: ClientContext) -> Tensor:
+        return context.broadcast.payloads["anchor"][: len(context.weights)]
 
-    def _blend(self, local: Local, weight: float) -> None:
+    def _blend(self, context: ClientContext, weight: float) -> None:
         """θ ← (θ + weight·a)/(1 + weight) on the weights; BatchNorm statistics are not proximal variables."""
-        if "anchor" in local.broadcast.payloads:
-            local.weights.lerp_(self._anchor(local), weight / (1 + weight))
+        if "anchor" in context.broadcast.payloads:
+            context.weights.lerp_(self._anchor(context), weight / (1 + weight))

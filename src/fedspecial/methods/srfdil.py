@@ -31,7 +31,7 @@ from torch.nn.functional import cross_entropy
 from fedspecial.core.messages import Broadcast, ServerState, Tensors
 from fedspecial.core.streams import stream
 from fedspecial.errors import InputError
-from fedspecial.methods.base import Answer, Ask, Conversation, Desk, Local, Method, World
+from fedspecial.methods.base import ClientContext, Exchange, Method, ProblemSpec, Query, QueryResult, ServerContext
 from fedspecial.methods.srfdil_cache import (
     Pool,
     best,
@@ -47,10 +47,10 @@ from fedspecial.methods.srfdil_cache import (
 @dataclass(frozen=True)
 class SrFdil(Method):
     name: ClassVar[str] = "srfdil"
-    zero: ClassVar = {"cache": 0}
+    fedavg_when: ClassVar = {"cache": 0}
     kinds: ClassVar[tuple[str, ...]] = ("image", "table")
     # The paper's table counts the images; labels and scores are small.
-    uncounted: ClassVar = frozenset({"state/cache/y", "state/cache/domain", "state/cache/score"})
+    memory_excluded: ClassVar = frozenset({"state/cache/y", "state/cache/domain", "state/cache/score"})
 
     cache: Annotated[int, Field(ge=0)] = 1120
     lam: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] = 0.5
@@ -60,95 +60,97 @@ class SrFdil(Method):
     personal_lr: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 0.01
     """Passes and rate of Re-Fed's personal model."""
 
-    def fits(self, world: World) -> None:
-        super().fits(world)
-        if world.features is None:
+    def check_problem(self, problem: ProblemSpec) -> None:
+        super().check_problem(problem)
+        if problem.features is None:
             raise InputError("method=srfdil: samples are scored by their features, and the model has no `features`")
 
     # --- server half ------------------------------------------------------------------------------------------
 
-    def arrival(self, server: ServerState, desk: Desk) -> Conversation:
+    def arrival(self, server: ServerState, context: ServerContext) -> Exchange:
         """With ``choice=importance``, hear how much each client has to tell about old and new data."""
-        if self.choice == "uniform" or desk.task == 1:
+        if self.choice == "uniform" or context.task == 1:
             return
-        message = Broadcast(desk.task, 0, {"theta": server.theta})
-        answers = yield Ask("importance", lambda client: message, fault=_unimportant)
+        message = Broadcast(context.task, 0, {"theta": server.theta})
+        answers = yield Query("importance", lambda client: message, fault=_unimportant)
         told = {client: answer.numbers for client, answer in answers.items() if answer.numbers}
         clients = torch.tensor(sorted(told), dtype=torch.int64)
-        importance = torch.zeros(desk.world.clients, dtype=torch.float64)
+        importance = torch.zeros(context.problem.clients, dtype=torch.float64)
         for name in ("score", "loss"):
             values = torch.tensor([told[int(client)][name] for client in clients], dtype=torch.float64)
             importance[clients] += scaled(values)
         server.tensors["importance"] = importance
 
-    def choose(self, server: ServerState, seed: int, task: int, round: int, clients: int, count: int) -> list[int]:
+    def sample_clients(
+        self, server: ServerState, seed: int, task: int, round: int, clients: int, count: int
+    ) -> list[int]:
         """Uniformly, or one after another with probabilities in proportion to their importance."""
         if "importance" not in server.tensors:
-            return super().choose(server, seed, task, round, clients, count)
+            return super().sample_clients(server, seed, task, round, clients, count)
         weights = server.tensors["importance"].numpy()
         # Who comes first when arrivals have these rates; where a rate is zero, after all others.
         waits = stream(seed, "importance", task, round).exponential(size=clients)
         arrivals = np.divide(waits, weights, out=np.full(clients, np.inf), where=weights > 0)
         return sorted(int(client) for client in np.lexsort((waits, arrivals))[:count])
 
-    def departure(self, server: ServerState, desk: Desk) -> Conversation:
-        if self.cache == 0 or desk.last:
+    def departure(self, server: ServerState, context: ServerContext) -> Exchange:
+        if self.cache == 0 or context.last:
             return
         if self.scores == "refed":
-            yield Ask("refed", lambda client: Broadcast(desk.task, 0, {"theta": server.theta}))
+            yield Query("refed", lambda client: Broadcast(context.task, 0, {"theta": server.theta}))
             return
-        groups = (desk.task, desk.num_classes)
-        shapes = {"means": (*groups, desk.world.features), "counts": groups}
+        groups = (context.task, context.num_classes)
+        shapes = {"means": (*groups, context.problem.features), "counts": groups}
 
-        def fault(client: int, answer: Answer) -> str | None:
+        def fault(client: int, answer: QueryResult) -> str | None:
             found = {name: tuple(tensor.shape) for name, tensor in answer.tensors.items()}
             return None if found == shapes else f"it sent {found} instead of {shapes}"
 
-        answers = yield Ask("means", lambda client: Broadcast(desk.task, 0, {"theta": server.theta}), fault=fault)
+        answers = yield Query("means", lambda client: Broadcast(context.task, 0, {"theta": server.theta}), fault=fault)
         if answers:
             heard = sorted(answers)
             shared = _weighted_mean([answers[client].tensors for client in heard])
-            yield Ask("cache", lambda client: Broadcast(desk.task, 0, {"means": shared}), heard)
+            yield Query("cache", lambda client: Broadcast(context.task, 0, {"means": shared}), heard)
 
     # --- client half ------------------------------------------------------------------------------------------
 
-    def answer(self, local: Local, stage: str) -> Answer:
+    def answer(self, context: ClientContext, stage: str) -> QueryResult:
         if stage == "importance":
-            return _importance(local)
-        pool = _pool(local)
+            return _importance(context)
+        pool = _pool(context)
         if stage == "means":
             # Kept until the global means come, so that samples go through the network once.
-            h = local.state.tensors["features"] = features(local.model.module, local.data, pool)
-            means, counts = class_means(h, pool, local.broadcast.task, local.num_classes)
-            return Answer({"means": means, "counts": counts})
+            h = context.state.tensors["features"] = features(context.model.module, context.data, pool)
+            means, counts = class_means(h, pool, context.broadcast.task, context.num_classes)
+            return QueryResult({"means": means, "counts": counts})
         if stage == "cache":
-            h = local.state.tensors.pop("features")
-            own, _ = class_means(h, pool, local.broadcast.task, local.num_classes)
-            scores = prototype_scores(h, pool, own, local.broadcast.vectors["means"], self.lam)
-            self._keep(local, pool, scores, best_of_each(scores, pool, self.cache))
-            return Answer()
+            h = context.state.tensors.pop("features")
+            own, _ = class_means(h, pool, context.broadcast.task, context.num_classes)
+            scores = prototype_scores(h, pool, own, context.broadcast.vectors["means"], self.lam)
+            self._keep(context, pool, scores, best_of_each(scores, pool, self.cache))
+            return QueryResult()
         assert stage == "refed"
         scores = gradient_importance(
-            local.model, local.data, pool, self.lam, lr=self.personal_lr, passes=self.passes, rng=local.rng
+            context.model, context.data, pool, self.lam, lr=self.personal_lr, passes=self.passes, rng=context.rng
         )
-        self._keep(local, pool, scores, best(scores, self.cache).sort().values)
-        return Answer()
+        self._keep(context, pool, scores, best(scores, self.cache).sort().values)
+        return QueryResult()
 
-    def _keep(self, local: Local, pool: Pool, scores: Tensor, rows: Tensor) -> None:
+    def _keep(self, context: ClientContext, pool: Pool, scores: Tensor, rows: Tensor) -> None:
         kept = pool.take(rows)
         named = {"x": kept.x, "y": kept.y, "domain": kept.domain, "score": scores[rows]}
-        local.state.tensors |= {f"cache/{name}": tensor for name, tensor in named.items()}
-        local.state.numbers["cache/x/capacity"] = self.cache
+        context.state.tensors |= {f"cache/{name}": tensor for name, tensor in named.items()}
+        context.state.numbers["cache/x/capacity"] = self.cache
 
-    def replay(self, local: Local) -> tuple[Tensor, Tensor] | None:
-        kept = local.state.tensors
+    def replay(self, context: ClientContext) -> tuple[Tensor, Tensor] | None:
+        kept = context.state.tensors
         return (kept["cache/x"], kept["cache/y"]) if len(kept.get("cache/y", ())) else None
 
 
-def _pool(local: Local) -> Pool:
-    data, kept = local.data, local.state.tensors
+def _pool(context: ClientContext) -> Pool:
+    data, kept = context.data, context.state.tensors
     rows = torch.from_numpy(data.rows)
-    new = Pool(data.x[rows], data.labels, torch.full((len(data),), local.broadcast.task))
+    new = Pool(data.x[rows], data.labels, torch.full((len(data),), context.broadcast.task))
     if "cache/x" not in kept:
         return new
     old = Pool(kept["cache/x"], kept["cache/y"], kept["cache/domain"])
@@ -162,7 +164,7 @@ def _weighted_mean(answers: list[Tensors]) -> Tensor:
     return (sums / counts.sum(0).clamp(min=1)).float()
 
 
-def _unimportant(client: int, answer: Answer) -> str | None:
+def _unimportant(client: int, answer: QueryResult) -> str | None:
     """Two numbers, or none from a client without new samples."""
     told = answer.numbers
     if told and (set(told) != {"score", "loss"} or not all(map(math.isfinite, told.values()))):
@@ -171,10 +173,10 @@ def _unimportant(client: int, answer: Answer) -> str | None:
 
 
 @torch.inference_mode()
-def _importance(local: Local) -> Answer:
+def _importance(context: ClientContext) -> QueryResult:
     """Nothing from a client without new samples: it has no use for a turn."""
-    if len(local.data) == 0:
-        return Answer()
-    total = sum(float(cross_entropy(local.model.module(x), y, reduction="sum")) for x, y in local.data.batches())
-    score = local.state.tensors.get("cache/score", torch.empty(0))
-    return Answer({}, {"score": float(score.mean()) if len(score) else 0.0, "loss": total / len(local.data)})
+    if len(context.data) == 0:
+        return QueryResult()
+    total = sum(float(cross_entropy(context.model.module(x), y, reduction="sum")) for x, y in context.data.batches())
+    score = context.state.tensors.get("cache/score", torch.empty(0))
+    return QueryResult({}, {"score": float(score.mean()) if len(score) else 0.0, "loss": total / len(context.data)})

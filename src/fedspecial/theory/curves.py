@@ -89,7 +89,7 @@ def log_slope(xs: Sequence[float], ys: Sequence[float]) -> tuple[float, float]:
 def make_curve(
     name: str, xs: Sequence[float], values: Sequence[Any], theory: float | None = None, fit_from: float = 0.0
 ) -> Curve:
-    """A curve from one sample (or number) per x; its slope is fitted where theory supports one."""
+    """A curve from one sample (or number) per x; its slope is pad_to_layout where theory supports one."""
     points = []
     for x, value in zip(xs, values, strict=True):
         sample = np.atleast_1d(np.asarray(value, dtype=float))

@@ -39,7 +39,7 @@ def smoothness_power(
     """L >= |largest eigenvalue of the Hessian at theta|, by power iteration on (g(theta + hv) - g(theta -
     hv)) / 2h.
 
-    Two gradients an iteration. Local, and from below: elsewhere the curvature may be larger.
+    Two gradients an iteration. ClientContext, and from below: elsewhere the curvature may be larger.
     """
     point = flat(theta)
     step = 1e-4 * max(1.0, flat_norm(point)) if h is None else check.positive("h", h)

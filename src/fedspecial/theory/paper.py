@@ -17,7 +17,7 @@ def paper_bkt_client_lr_max(cfg: RoundConfig, consts: Constants, t: int | None =
     default).
 
     The step falls like 1/t, so the theorem's claim for round t is about a run whose steps were chosen for
-    that t. With old tasks fitted (G = 0) it allows no step at all.
+    that t. With old tasks pad_to_layout (G = 0) it allows no step at all.
     """
     rounds = check.count("t", cfg.rounds if t is None else t)
     memory = math.sqrt(cfg.num_clients * cfg.local_steps / _anchored_square(cfg))

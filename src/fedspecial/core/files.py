@@ -1,0 +1,78 @@
+"""Files named by their content: written whole or not at all, never changed, checked when read."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from fedspecial.errors import InputError
+
+
+class BlobStore:
+    """A folder of immutable byte strings, each under its SHA-256."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        self._unsynced: set[str] = set()
+        self._sound: set[str] = set()
+
+    def put(self, data: bytes) -> str:
+        """Store; durable only after `sync`. A file that a killed process left is not trusted but written anew."""
+        name = hashlib.sha256(data).hexdigest()
+        path = self.folder / name
+        if name not in self._sound or not path.exists():
+            part = path.with_suffix(".part")
+            part.write_bytes(data)
+            os.replace(part, path)
+            self._unsynced.add(name)
+            self._sound.add(name)
+        return name
+
+    def get(self, name: str) -> bytes:
+        path = self.folder / name
+        try:
+            data = path.read_bytes()
+        except FileNotFoundError:
+            raise InputError(f"checkpoint: the file {path} is missing") from None
+        if hashlib.sha256(data).hexdigest() != name:
+            raise InputError(f"checkpoint: the file {path} was changed or cut off (its content no longer has its hash)")
+        self._sound.add(name)
+        return data
+
+    def sync(self) -> None:
+        for name in sorted(self._unsynced):
+            if (self.folder / name).exists():
+                sync_file(self.folder / name)
+        sync_file(self.folder)
+        self._unsynced.clear()
+
+    def keep(self, names: Iterable[str]) -> None:
+        """Remove everything else."""
+        wanted = set(names)
+        self._sound &= wanted
+        for path in self.folder.iterdir():
+            if path.name not in wanted:
+                path.unlink()
+
+
+def sync_file(path: Path) -> None:
+    """Make a file's content, or a folder's list of names, survive a power cut."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_atomic(path: Path, data: bytes) -> None:
+    """Replace a file in one step: a reader, or a kill at any moment, sees the old one or the new one."""
+    part = path.with_name(path.name + ".part")
+    with part.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(part, path)
+    sync_file(path.parent)

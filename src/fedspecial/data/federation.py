@@ -1,0 +1,56 @@
+"""The federation of a run: which client holds which rows of which domain. Made from the seed alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+
+from fedspecial.data.benchmark import Benchmark, Domain
+
+
+class Rows(Protocol):
+    """A partition, as far as training needs it: client → row numbers."""
+
+    def rows(self, client: int) -> np.ndarray: ...
+
+
+@dataclass
+class Federation:
+    """Domains and their partitions; a partition is made when its task comes up.
+
+    deal: (task, domain) → who holds what
+    """
+
+    benchmark: Benchmark
+    clients: int
+    partition: Callable[[int, Domain], Rows]
+    _dealt: dict[int, Rows] = field(default_factory=dict)
+    _outputs: dict[int, int] = field(default_factory=dict)
+
+    @property
+    def num_tasks(self) -> int:
+        return len(self.benchmark.domains)
+
+    def domain(self, task: int) -> Domain:
+        return self.benchmark.domains[task - 1]
+
+    def rows(self, task: int, client: int) -> np.ndarray:
+        if task not in self._dealt:
+            self._dealt = {task: self.partition(task, self.domain(task))}
+        return self._dealt[task].rows(client)
+
+    def check(self) -> None:
+        """Deal every task out once: a partition that cannot be made is refused before anything is learned."""
+        for task in range(1, self.num_tasks + 1):
+            self.partition(task, self.domain(task))
+
+    def num_classes(self, task: int) -> int:
+        """Outputs the model needs in this task: all classes at once, or those seen so far."""
+        if self.benchmark.incremental == "domain":
+            return len(self.benchmark.classes)
+        if task not in self._outputs:
+            self._outputs[task] = 1 + max(int(domain.train.y.max()) for domain in self.benchmark.domains[:task])
+        return self._outputs[task]

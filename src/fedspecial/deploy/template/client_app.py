@@ -1,5 +1,0 @@
-"""A site: the method's client half, on data that stays here."""
-
-from fedspecial.deploy import make_client_app
-
-app = make_client_app()

@@ -1,0 +1,31 @@
+"""What clients keep between their rounds, on disk by content, so that memory does not grow with their number.
+
+A new version never overwrites the old one: until the server has committed a round, a replay finds the state that
+the round began with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from fedspecial.core.files import BlobStore
+from fedspecial.core.messages import ClientState, pack, unpack
+
+
+class ClientStates:
+    """client → content of its state; `index` is all a checkpoint has to remember."""
+
+    def __init__(self, blobs: BlobStore, index: Mapping[str, str]) -> None:
+        self._blobs = blobs
+        self.index = {int(client): blob for client, blob in index.items()}
+
+    def load(self, client: int) -> ClientState:
+        if client not in self.index:
+            return ClientState()
+        return ClientState(*unpack(self._blobs.get(self.index[client])))
+
+    def save(self, client: int, state: ClientState) -> None:
+        if state:
+            self.index[client] = self._blobs.put(pack(state.tensors, state.numbers))
+        else:
+            self.index.pop(client, None)

@@ -1,0 +1,77 @@
+"""What the replies of one round add up to."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from fedspecial.engine.aggregate import norm, refusal
+from fedspecial.engine.inprocess import Reply
+
+
+@dataclass
+class RoundStats:
+    """Counts of one round; `num_weights` tells weights from BatchNorm statistics in a vector, with fewer than `quorum`
+    accepted updates the model is held."""
+
+    num_weights: int
+    quorum: int = 1
+    accepted: int = 0
+    steps: int = 0
+    samples: int = 0
+    loss: float = 0.0
+    delta_norm: float = 0.0
+    largest: float = 0.0
+    bytes_up: int = 0
+    bytes_down: int = 0
+    bytes_once: int = 0
+    memory: int = 0
+    paper_memory: int = 0
+    max_grad: float | None = None
+
+    def count(self, reply: Reply) -> str | None:
+        """Add a reply up; returns why it was refused, if it was."""
+        self.bytes_up += reply.bytes_up
+        self.bytes_down += reply.bytes_down
+        self.bytes_once += reply.bytes_once
+        self.memory = max(self.memory, reply.memory)
+        self.paper_memory = max(self.paper_memory, reply.paper_memory)
+        if reply.update is None:
+            return reply.problem
+        problem = refusal(reply.update.deltas, reply.sent)
+        if problem is None:
+            self.accepted += 1
+            self.steps += reply.update.steps
+            self.samples += reply.update.samples
+            self.loss += reply.update.loss
+            delta = reply.update.deltas[next(iter(reply.sent))]
+            self.largest = max(self.largest, norm(delta[: self.num_weights]))
+            if math.isfinite(seen := reply.update.numbers.get("max_grad", math.nan)):
+                self.max_grad = max(self.max_grad or 0.0, seen)
+        return problem
+
+    @property
+    def held(self) -> bool:
+        return self.accepted < self.quorum
+
+    @property
+    def mean_steps(self) -> float:
+        return self.steps / self.accepted if self.accepted else 0.0
+
+    def fields(self) -> dict[str, Any]:
+        return {
+            "num_accepted": self.accepted,
+            "held": self.held,
+            "mean_steps": self.mean_steps,
+            "samples": self.samples,
+            "loss": self.loss / self.accepted if self.accepted else None,
+            "delta_norm": self.delta_norm,
+            "max_client_delta": self.largest,
+            "max_grad": self.max_grad,
+            "bytes_up": self.bytes_up,
+            "bytes_down": self.bytes_down,
+            "bytes_once": self.bytes_once,
+            "client_memory_bytes": self.memory,
+            "client_memory_paper_bytes": self.paper_memory,
+        }

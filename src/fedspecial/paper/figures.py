@@ -1,0 +1,268 @@
+"""A study's figures, drawn from the same numbers as its tables."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import product
+from statistics import fmean, stdev
+
+from matplotlib import rc_context
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from fedspecial.paper.grid import Evidence
+from fedspecial.paper.metrics import Run, metric, second_task
+from fedspecial.paper.spec import Row
+from fedspecial.report.comparison import Spread, mean_matrix
+from fedspecial.report.plots import show_matrix
+
+INK, OURS, PAPER, GRID = "#22262b", "#0b6e99", "#b3541e", "#d9dde2"
+COLOURS = (OURS, PAPER, "#2e7d32", "#6a4c93")
+STYLE = {
+    "font.size": 10,
+    "axes.titlesize": 11,
+    "axes.titlelocation": "left",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.edgecolor": "#8a9099",
+    "axes.labelcolor": INK,
+    "text.color": INK,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "axes.grid": True,
+    "grid.color": GRID,
+    "grid.linewidth": 0.7,
+    "axes.axisbelow": True,
+    "legend.frameon": False,
+    "svg.hashsalt": "fedspecial",
+}
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """A figure, by the stem of its files, with what can be said of it in words."""
+
+    stem: str
+    caption: str
+    figure: Figure
+
+    def encoded(self, form: str) -> bytes:
+        """The file's bytes, "png" or "svg"; the same figure gives the same bytes."""
+        FigureCanvasAgg(self.figure)
+        buffer = io.BytesIO()
+        with rc_context(STYLE):  # type: ignore[arg-type]
+            self.figure.savefig(buffer, format=form, dpi=150, metadata={"Date": None} if form == "svg" else None)
+        return buffer.getvalue()
+
+
+def figures_of(evidence: Evidence) -> list[Drawing]:
+    """All figures of a study for which something was run."""
+    if evidence.study.figure is None or not evidence.finished:
+        return []
+    with rc_context(STYLE):  # type: ignore[arg-type]
+        return list(FIGURES[evidence.study.figure](evidence))
+
+
+def _stem(evidence: Evidence, *parts: str) -> str:
+    return "-".join([evidence.study.name, evidence.ask.scale, *parts])
+
+
+def _begun(evidence: Evidence) -> list[str]:
+    return [benchmark for benchmark in evidence.benchmarks if benchmark not in evidence.absent]
+
+
+def _dots(evidence: Evidence) -> Iterator[Drawing]:
+    """ACC and BWT of every method, ours beside the printed ones."""
+    for benchmark in _begun(evidence):
+        rows = [row for row in evidence.study.rows if evidence.spread(benchmark, row.key, None, "acc")]
+        figure = Figure(figsize=(8.4, 1.3 + 0.36 * len(rows)), layout="constrained")
+        panels = figure.subplots(1, 2, sharey=True)
+        for axes, key in zip(panels, ("acc", "bwt"), strict=True):
+            for at, row in enumerate(rows):
+                _dot(axes, evidence.spread(benchmark, row.key, None, key), at - 0.13, OURS, "o")
+                _dot(axes, evidence.printed(benchmark, row.key, None, key), at + 0.17, PAPER, "D")
+            axes.set_title(f"{metric(key).title} in per cent")
+            axes.grid(axis="y", visible=False)
+        panels[0].set_yticks(range(len(rows)), [row.label for row in rows])
+        panels[0].invert_yaxis()
+        for colour, mark, name in ((OURS, "o", "ours"), (PAPER, "D", "paper (other data, model and size)")):
+            panels[1].plot([], [], mark, color=colour, markersize=5, label=name)
+        figure.legend(*panels[1].get_legend_handles_labels(), loc="outside lower center", ncols=2)
+        label = evidence.label(benchmark)
+        yield Drawing(_stem(evidence, benchmark), f"{label}: mean and standard deviation over seeds", figure)
+
+
+def _dot(axes: Axes, value: Spread | None, at: float, colour: str, mark: str) -> None:
+    if value is not None:
+        axes.errorbar(value.mean, at, xerr=value.std, fmt=mark, color=colour, markersize=5, capsize=2, elinewidth=1.2)
+
+
+def _lines(evidence: Evidence) -> Iterator[Drawing]:
+    """ACC and BWT along the sweep, a line for each row; dashed what is printed."""
+    sweep = evidence.study.sweep
+    assert sweep is not None
+    for benchmark in _begun(evidence):
+        figure = Figure(figsize=(8.4, 3.3), layout="constrained")
+        panels = figure.subplots(1, 2)
+        xs = sweep.values[evidence.ask.scale]
+        for axes, key in zip(panels, ("acc", "bwt"), strict=True):
+            for colour, row in zip(COLOURS, evidence.study.rows, strict=False):
+                for mark, suffix, read in (("o-", "", evidence.spread), ("D--", ", paper", evidence.printed)):
+                    found = [(at, v) for at, x in enumerate(xs) if (v := read(benchmark, row.key, x, key)) is not None]
+                    if found:
+                        means, errors = [v.mean for _, v in found], [v.std or 0 for _, v in found]
+                        style = {"color": colour, "capsize": 3, "markersize": 5, "label": row.label + suffix}
+                        axes.errorbar([at for at, _ in found], means, errors, fmt=mark, **style)
+            axes.set_xticks(range(len(xs)), [f"{x:g}" for x in xs])
+            axes.set_xlabel(sweep.symbol)
+            axes.set_title(f"{metric(key).title} in per cent")
+        panels[0].legend()
+        caption = f"{evidence.label(benchmark)}: mean and standard deviation over seeds"
+        yield Drawing(_stem(evidence, benchmark), caption, figure)
+
+
+def _scatter(evidence: Evidence) -> Iterator[Drawing]:
+    """(ACC, BWT) for each λ: markers are benchmarks and rows, colour is λ."""
+    sweep = evidence.study.sweep
+    assert sweep is not None
+    figure = Figure(figsize=(7.2, 4.6), layout="constrained")
+    axes = figure.add_subplot()
+    xs = sweep.values[evidence.ask.scale]
+    shown = None
+    several = len(evidence.study.rows) > 1
+    for mark, (benchmark, row) in zip("osD^vPX*", product(_begun(evidence), evidence.study.rows), strict=False):
+        points = []
+        side = -1 if several and row == evidence.study.rows[0] else 1  # neighbouring curves are labelled outwards
+        for x in xs:
+            acc, bwt = (evidence.spread(benchmark, row.key, x, key) for key in ("acc", "bwt"))
+            if acc is not None and bwt is not None:
+                points.append((x, acc, bwt))
+        if not points:
+            continue
+        accs, bwts = [acc.mean for _, acc, _ in points], [bwt.mean for _, _, bwt in points]
+        axes.plot(accs, bwts, color=GRID, zorder=1)
+        for x, acc, bwt in points:
+            axes.errorbar(acc.mean, bwt.mean, bwt.std, acc.std, fmt="none", color="#a9b0b8", elinewidth=0.8, zorder=2)
+            axes.annotate(
+                f"{x:g}", (acc.mean, bwt.mean), (7 * side, -3), textcoords="offset points", fontsize=8,
+                horizontalalignment="left" if side > 0 else "right",
+            )  # fmt: skip
+        shown = axes.scatter(
+            accs, bwts, c=[x for x, _, _ in points], cmap="viridis", vmin=0, vmax=max(xs), marker=mark, s=52, zorder=3,
+            edgecolors="white", label=evidence.label(benchmark) + (f": {row.label}" if several else ""),
+        )  # fmt: skip
+    axes.set(xlabel="ACC in per cent", ylabel="BWT in points")
+    if shown is not None:
+        figure.colorbar(shown, ax=axes, label=sweep.symbol)
+        axes.legend(loc="lower left")
+    yield Drawing(
+        _stem(evidence, "scatter"),
+        f"Up: forgets less. Right: knows more at the end. Numbers are {sweep.symbol}",
+        figure,
+    )
+
+
+def _curves(evidence: Evidence) -> Iterator[Drawing]:
+    """Accuracy on task 1, task 2 and both, round by round of task 2."""
+    for benchmark in _begun(evidence):
+        figure = Figure(figsize=(9.6, 3.3), layout="constrained")
+        panels = figure.subplots(1, 3)
+        names: list[str] = []
+        for colour, row in zip(COLOURS, evidence.study.rows, strict=False):
+            runs = _runs(evidence, benchmark, row)
+            names = names or (runs[0].result.tasks[:2] if runs else [])
+            for column, axes in enumerate(panels):
+                curves = [[100 * point[column] for point in second_task(run)] for run in runs]
+                _band(axes, curves, colour, row.label)
+        for axes, title in zip(panels, [f"task 1: {names[0]}", f"task 2: {names[1]}", "both"], strict=True):
+            axes.set_title(title)
+            axes.set_xlabel("round of task 2")
+        panels[0].set_ylabel("accuracy in per cent")
+        figure.legend(*panels[2].get_legend_handles_labels(), loc="outside lower center", ncols=4)
+        caption = f"{evidence.label(benchmark)}: mean over seeds, band of one standard deviation"
+        yield Drawing(_stem(evidence, benchmark), caption, figure)
+
+
+def _runs(evidence: Evidence, benchmark: str, row: Row) -> list[Run]:
+    return [
+        run
+        for point, runs in evidence.runs.items()
+        if (point.benchmark, point.row) == (benchmark, row)
+        for run in runs.values()
+    ]
+
+
+def _band(axes: Axes, curves: list[list[float]], colour: str, label: str) -> None:
+    if not curves or not curves[0]:
+        return
+    means = [fmean(values) for values in zip(*curves, strict=True)]
+    spreads = [stdev(values) if len(values) > 1 else 0.0 for values in zip(*curves, strict=True)]
+    rounds = range(1, len(means) + 1)
+    axes.plot(rounds, means, color=colour, label=label, linewidth=1.8)
+    low = [mean - spread for mean, spread in zip(means, spreads, strict=True)]
+    high = [mean + spread for mean, spread in zip(means, spreads, strict=True)]
+    axes.fill_between(rounds, low, high, color=colour, alpha=0.15, linewidth=0)
+
+
+def _matrices(evidence: Evidence) -> Iterator[Drawing]:
+    """The accuracy matrices of all rows, averaged over the seeds."""
+    for benchmark in _begun(evidence):
+        rows = [row for row in evidence.study.rows if _runs(evidence, benchmark, row)]
+        across = min(4, len(rows))
+        down = -(-len(rows) // across)
+        size = len(_runs(evidence, benchmark, rows[0])[0].result.tasks)
+        figure = Figure(figsize=(1.4 + 2.5 * across, 0.5 + (0.6 + 0.38 * size) * down), layout="constrained")
+        panels = figure.subplots(down, across, squeeze=False)
+        for number, axes in enumerate(panels.flat):
+            if number >= len(rows):
+                axes.set_visible(False)
+                continue
+            runs = _runs(evidence, benchmark, rows[number])
+            axes.grid(visible=False)
+            show_matrix(
+                axes, mean_matrix([run.result for run in runs]), runs[0].result.tasks, rows=number % across == 0
+            )
+            axes.set_title(rows[number].label)
+            axes.tick_params(labelsize=7)
+            for text in axes.texts:
+                text.set_fontsize(8)
+        label = evidence.label(benchmark)
+        caption = f"{label}: accuracy in per cent. Row: after which task. Column: on which domain. Mean over seeds"
+        yield Drawing(_stem(evidence, benchmark), caption, figure)
+
+
+def _drift(evidence: Evidence) -> Iterator[Drawing]:
+    """The distance to the anchor and its cap, round by round, of every run."""
+    from fedspecial.theory.estimated import certify_run
+
+    for benchmark in _begun(evidence):
+        runs = [run for row in evidence.study.rows for run in _runs(evidence, benchmark, row)]
+        tasks = [[t for t in certify_run(run.events()) if t.anchored and t.max_drift is not None] for run in runs]
+        figure = Figure(figsize=(9.6, 3.3), layout="constrained")
+        panels = figure.subplots(1, max(map(len, tasks), default=1), squeeze=False)[0]
+        for run, anchored in zip(runs, tasks, strict=True):
+            for axes, task in zip(panels, anchored, strict=False):
+                rounds = [entry.round + 1 for entry in task.rounds]
+                first = run is runs[0]
+                caps, drifts = [e.recursion_bound for e in task.rounds], [e.drift for e in task.rounds]
+                axes.plot(rounds, caps, "--", color=PAPER, linewidth=1.2, label="cap" if first else None)
+                axes.plot(rounds, drifts, color=OURS, linewidth=1.6, label="drift" if first else None)
+                axes.set_title(f"task {task.task}")
+                axes.set_xlabel("round")
+        panels[0].set_ylabel("distance to the anchor")
+        panels[0].legend()
+        caption = f"{evidence.label(benchmark)}: SPECIAL's distance to the anchor under its cap, one line a seed"
+        yield Drawing(_stem(evidence, benchmark), caption, figure)
+
+
+FIGURES: Mapping[str, Callable[[Evidence], Iterator[Drawing]]] = {
+    "dots": _dots,
+    "lines": _lines,
+    "scatter": _scatter,
+    "curves": _curves,
+    "matrices": _matrices,
+    "drift": _drift,
+}

@@ -1,0 +1,297 @@
+"""From settled words to a run under way, and from a finished run to its files."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict
+from pathlib import Path
+
+import safetensors.torch
+import torch
+from torch import nn
+
+from fedspecial import models
+from fedspecial.config import Config, Resolved, data_folder
+from fedspecial.core.events import DataNotice, Event, EventLog, RunResumed, RunStarted, read_events
+from fedspecial.core.files import write_atomic
+from fedspecial.core.messages import ServerState
+from fedspecial.core.streams import stream, stream_seed, torch_stream
+from fedspecial.core.vector import FlatModel
+from fedspecial.data.benchmark import Benchmark, Domain
+from fedspecial.data.federation import Federation
+from fedspecial.data.impute import impute
+from fedspecial.data.partition import Partition, make_partition
+from fedspecial.engine import checkpoint as checkpoints
+from fedspecial.engine.checkpoint import Checkpoint, Checkpointer, Position
+from fedspecial.engine.client import ClientRunner
+from fedspecial.engine.client_states import ClientStates
+from fedspecial.engine.head import wider_head
+from fedspecial.engine.inprocess import Engine, InProcess
+from fedspecial.engine.local import LocalTraining
+from fedspecial.engine.loop import Run, learn
+from fedspecial.engine.payloads import PayloadTracker
+from fedspecial.errors import InputError
+from fedspecial.methods.base import Method, ProblemSpec
+from fedspecial.report.certificate import issue
+from fedspecial.report.model_card import model_card
+from fedspecial.report.plots import draw_curves, draw_drift, draw_matrix
+from fedspecial.report.result import Result, result_of
+from fedspecial.runs import directory as directory
+from fedspecial.runs.provenance import data_sha256, versions
+
+Listener = Callable[[Event], None]
+Connect = Callable[[ClientRunner, Checkpointer, Checkpoint | None], Engine]
+
+
+def execute(
+    folder: Path,
+    resolved: Resolved,
+    benchmark: Benchmark | None,
+    module: nn.Module | None,
+    listeners: tuple[Listener, ...] = (),
+) -> Result:
+    """Run (or go on with) what stands in `folder`, and leave its result there."""
+    with fixed_threads(resolved.config.threads):
+        notices: list[str] = []
+        benchmark = benchmark.check() if benchmark else load_benchmark(resolved.config, notices.append)
+        resolved = apply_sites(resolved, benchmark)
+        saved = checkpoints.load(folder / "checkpoint")
+        federation = make_federation(resolved.config, benchmark)
+        federation.check()
+        data = data_sha256(benchmark)
+        if saved is not None and directory.about(folder).get("data_sha256", data) != data:
+            raise InputError(f"{folder}: the data is not that with which the run began (its hash differs)")
+        run = prepare(folder, resolved, federation, module, saved, listeners)
+        run_remaining(folder, resolved, run, saved, data, notices)
+        return write_result(folder, run)
+
+
+def run_remaining(
+    folder: Path, resolved: Resolved, run: Run, saved: Checkpoint | None, data: str, notices: Iterable[str] = ()
+) -> None:
+    """Learn all that is left to learn; `data` is the hash of the data."""
+    with contextlib.closing(run.log):
+        if saved is None:
+            directory.write_settings(folder, resolved.settings(), {**versions(), "data_sha256": data})
+            run.emit(_started(run))
+            for text in notices:
+                run.emit(DataNotice(text))
+        else:
+            run.tell(_started(run))
+            run.tell(RunResumed(saved.position.task, saved.position.round))
+        learn(run)
+
+
+def prepare(
+    folder: Path,
+    resolved: Resolved,
+    federation: Federation,
+    module: nn.Module | None,
+    saved: Checkpoint | None,
+    listeners: tuple[Listener, ...] = (),
+    connect: Connect | None = None,
+) -> Run:
+    """Everything a run needs, at its beginning or where the checkpoint left it; `connect` brings another engine."""
+    config, method = resolved.config, resolved.method
+    position = saved.position if saved else Position()
+    runner = make_client_runner(resolved, federation, module, position)
+    model = runner.model
+    checkpointer = Checkpointer(folder / "checkpoint", config.checkpoint_seconds)
+    vector = model.vector.clone()
+    learned = model.layout.size if config.batch_norm == "average" else model.layout.num_weights
+    server = ServerState(vector[:learned], {name: part.vector.clone() for name, part in runner.networks.items()})
+    if saved is not None:
+        if saved.layout != model.layout.fingerprint:
+            raise InputError(f"checkpoint: {folder} was made with another model (names or shapes differ)")
+        vector.copy_(checkpointer.tensor(saved.vector))
+        server.tensors, server.numbers = checkpointer.tensors(saved), dict(saved.numbers)
+    engine = (connect or _in_process)(runner, checkpointer, saved)
+    log = EventLog(folder / "events.jsonl", cut=saved.events_length if saved else 0)
+    parts = (config, method, federation, model, runner.networks, runner.problem, engine)
+    return Run(*parts, log, checkpointer, vector, server, position, listeners, issue)
+
+
+def _in_process(runner: ClientRunner, checkpointer: Checkpointer, saved: Checkpoint | None) -> Engine:
+    states = ClientStates(checkpointer.blobs, saved.clients if saved else {})
+    return InProcess(runner, states, PayloadTracker(saved.payloads if saved else None))
+
+
+def make_client_runner(
+    resolved: Resolved, federation: Federation, module: nn.Module | None, position: Position = Position()
+) -> ClientRunner:
+    """What training needs wherever it happens: the model as it is at that position, networks beside it, the plan."""
+    config, method = resolved.config, resolved.method
+    # Between tasks the head still has the previous task's outputs; it grows when the task begins.
+    outputs = federation.num_classes(position.task if position.round else max(1, position.task - 1))
+    module = make_module(config, federation.benchmark, outputs, module)
+    problem = _world(federation, module)
+    method.check_problem(problem)
+    device = device_of(config)
+    plan = LocalTraining(
+        None if config.local_steps else config.local_epochs,
+        config.local_steps,
+        config.batch_size,
+        config.optimizer,
+        config.momentum,
+        config.weight_decay,
+        watch_gradients=config.estimate,
+    )
+    networks = _networks(method, problem, config.seed, device)
+    local_statistics = config.batch_norm == "local"
+    return ClientRunner(
+        federation, method, FlatModel(module.to(device)), networks, problem, plan, config.seed, local_statistics
+    )
+
+
+def _world(federation: Federation, module: nn.Module) -> ProblemSpec:
+    benchmark, head = federation.benchmark, getattr(module, "fc", None)
+    features = head.in_features if isinstance(head, nn.Linear) and hasattr(module, "features") else None
+    shape, counts = benchmark.input_shape, (len(benchmark.classes), federation.num_tasks, federation.clients)
+    return ProblemSpec(benchmark.kind, shape, *counts, benchmark.incremental, features, benchmark.mean, benchmark.std)
+
+
+def _networks(method: Method, problem: ProblemSpec, seed: int, device: torch.device) -> dict[str, FlatModel]:
+    with torch_stream(seed, "networks"):
+        return {name: FlatModel(network.to(device)) for name, network in method.networks(problem).items()}
+
+
+def load_benchmark(config: Config, notice: Callable[[str], None] = lambda text: None) -> Benchmark:
+    """The benchmark of a run. With `holdout`, a part of its training samples plays the test set, to tune on."""
+    from fedspecial.data import catalogue
+
+    benchmark = catalogue.load(
+        config.benchmark,
+        data=data_folder(config),
+        domains=config.domains,
+        cap=config.cap,
+        image_size=config.image_size,
+        seed=config.seed,
+        on_bad=config.on_bad,
+        notice=notice,
+        **config.options_for(catalogue.entry(config.benchmark).options),
+    )
+    if config.holdout:
+        benchmark = benchmark.held_out(config.holdout, config.seed)
+    return benchmark.check()
+
+
+def apply_sites(resolved: Resolved, benchmark: Benchmark) -> Resolved:
+    """Where the data comes from real sites, these are the clients, and nothing is dealt out again."""
+    counts = {len(domain.sites) for domain in benchmark.domains if domain.sites is not None}
+    config = resolved.config
+    if not counts:
+        return resolved
+    if len(counts) > 1:
+        raise InputError(f"benchmark '{benchmark.name}': its domains have {sorted(counts)} sites; give each every site")
+    sites = counts.pop()
+    if config.clients_per_round > sites:
+        raise InputError(f"clients_per_round={config.clients_per_round}: the data has only {sites} sites")
+    return Resolved(config.model_copy(update={"clients": sites, "partition": "sites"}), resolved.method)
+
+
+def make_federation(config: Config, benchmark: Benchmark) -> Federation:
+    """Who holds what: a function of the seed, the task and the partition words, not of the method."""
+
+    def partition_task(task: int, domain: Domain) -> Partition:
+        keys = () if config.shared_proportions else (task,)
+        return make_partition(
+            config.partition,
+            domain.train.y.numpy(),
+            config.clients,
+            alpha=config.alpha,
+            min_per_client=config.min_per_client,
+            sites=domain.sites,
+            rng=stream(config.seed, "partition", *keys),
+        )
+
+    if benchmark.kind == "table" and any(bool(torch.isnan(d.train.x).any()) for d in benchmark.domains):
+        benchmark = impute(benchmark, [partition_task(i, d) for i, d in enumerate(benchmark.domains, start=1)])
+    return Federation(benchmark, config.clients, partition_task)
+
+
+def device_of(config: Config) -> torch.device:
+    try:
+        device = torch.device(config.device)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError):
+        raise InputError(f"device={config.device}: torch cannot use it on this machine") from None
+    return device
+
+
+def make_module(config: Config, benchmark: Benchmark, outputs: int, module: nn.Module | None) -> nn.Module:
+    if module is None:
+        shape, seed = benchmark.input_shape, stream_seed(config.seed, "init") % 2**63
+        module = models.build(
+            config.model, input_shape=shape, num_classes=outputs, width=config.width, seed=seed, encoder=config.encoder
+        )
+        if config.weights is not None:
+            _load_weights(module, Path(config.weights))
+    elif benchmark.incremental == "class":
+        wider_head(module, outputs, config.seed, 1)
+    return module
+
+
+def _load_weights(module: nn.Module, path: Path) -> None:
+    """Start from weights in a safetensors file; the head may have another number of classes."""
+    try:
+        state = safetensors.torch.load_file(path)
+    except Exception as error:
+        raise InputError(f"weights={path}: cannot be read as safetensors ({error})") from None
+    own = module.state_dict()
+    fitting = {name: tensor for name, tensor in state.items() if name in own and own[name].shape == tensor.shape}
+    missing = [name for name in own if name not in fitting and not name.startswith("fc.")]
+    missing = [name for name in missing if not name.endswith("num_batches_tracked")]
+    if missing:
+        raise InputError(f"weights={path}: it has no '{missing[0]}' of the model's shape ({len(missing)} missing)")
+    module.load_state_dict(fitting, strict=False)
+
+
+def write_result(folder: Path, run: Run) -> Result:
+    """Derive every file from the events; result.json comes last and marks the run as finished."""
+    events = read_events(folder / "events.jsonl")
+    result = result_of(events)
+    named = {name: tensor.clone() for name, tensor in run.model.layout.named(run.vector.cpu())}
+    write_atomic(folder / "model.safetensors", safetensors.torch.save(named))
+    card = model_card(
+        result,
+        command=f"fedspecial run {folder / 'config.yaml'}",
+        licence=run.federation.benchmark.licence,
+        weights=run.model.layout.num_weights,
+        model=run.config.model,
+    )
+    write_atomic(folder / "README.md", card.encode())
+    draw_matrix(result, folder / "matrix.png")
+    draw_curves(events, folder / "curves.png")
+    draw_drift(events, folder / "drift.png")
+    write_atomic(folder / "result.json", (json.dumps(result.to_json(), indent=1) + "\n").encode())
+    return result
+
+
+@contextlib.contextmanager
+def fixed_threads(threads: int) -> Iterator[None]:
+    """The same number of threads gives the same sums; it is put back afterwards."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _started(run: Run) -> RunStarted:
+    layout, benchmark = run.model.layout, run.federation.benchmark
+    return RunStarted(
+        run.method.name,
+        asdict(run.method),
+        benchmark.name,
+        run.config.seed,
+        benchmark.task_names,
+        run.config.rounds,
+        run.federation.clients,
+        layout.num_weights,
+        layout.size - layout.num_weights,
+        layout.fingerprint,
+        versions(),
+    )

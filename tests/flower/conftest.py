@@ -1,0 +1,23 @@
+"""Flower and what it stands on warn when they are imported; that is not ours to fail on."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from unittest.mock import DEFAULT, patch
+
+import pytest
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    import flwr.clientapp
+    import flwr.serverapp.strategy  # noqa: F401
+
+
+@pytest.fixture(scope="module")
+def unpictured() -> Iterator[None]:
+    """Runs without their pictures, which take longer than the learning."""
+    from fedspecial.runs import build as session
+
+    with patch.multiple(session, **dict.fromkeys(("draw_matrix", "draw_curves", "draw_drift"), DEFAULT)):
+        yield

@@ -1,0 +1,137 @@
+"""Small federations over an in-process Grid, and what may go wrong in them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from flwr.app import Message
+
+from fedspecial.config import preset_settings
+from fedspecial.flower.app.client_app import make_client_app
+from fedspecial.flower.app.grid import Delivery, Fault, InProcessGrid, lost
+from fedspecial.flower.app.server_app import serve
+from fedspecial.flower.app.wire import from_record, to_record
+from fedspecial.flower.governance.audit import lines
+
+SITES = ("north", "south", "west", "east")
+SMALL = {
+    "benchmark": "digits-shift", "domains": "paper,neon", "cap": 80, "model": "cnn", "width": 4, "rounds": 2,
+    "local_epochs": 1, "clients_per_round": 3, "min_per_client": 4, "eval_every": 0, "seed": 25,
+}  # fmt: skip
+SIZES = {
+    "mfcl": {"iterations": 5, "generator_width": 4, "latent": 8, "synthetic": 8},
+    "fedcil": {"generator_width": 4, "gan_size": 16, "server_iterations": 2},
+}
+POLICY = {"retries": 1, "answer_seconds": 0.3, "wait_seconds": 5.0, "max_drop": 1.0, "max_site_drop": 1.0}
+SHORT = {"domains": "paper", "rounds": 1, "clients_per_round": 4}
+
+
+def settings_of(method: str) -> dict[str, Any]:
+    """The words of a small run, the method's own among them."""
+    return {
+        **SMALL,
+        "method": method,
+        **preset_settings("digits-shift")["methods"].get(method, {}),
+        **SIZES.get(method, {}),
+    }
+
+
+def grid_of(folder: Path, sites: Iterable[str] = SITES, names: Iterable[str] = ()) -> InProcessGrid:
+    nodes = [{"site": site, "state": str(folder / f"site-{number}")} for number, site in enumerate(sites)]
+    return InProcessGrid(make_client_app(), nodes, names=list(names))
+
+
+def federate(
+    folder: Path,
+    method: str = "special",
+    grid: InProcessGrid | None = None,
+    listeners: tuple[Callable[[Any], None], ...] = (),
+    **settings: Any,
+) -> Path:
+    own = {key: value for key, value in {**settings_of(method), **settings}.items() if key not in POLICY}
+    policy = {**POLICY, **{key: value for key, value in settings.items() if key in (*POLICY, "quorum", "on_missing")}}
+    config = {**own, **policy, "sites": ",".join(SITES), "out": str(folder / "run")}
+    return serve(grid or grid_of(folder), config, listeners)
+
+
+def finished(run: Path) -> dict[str, Any]:
+    return json.loads((run / "finished.json").read_text())
+
+
+def rounds_of(run: Path) -> list[dict[str, Any]]:
+    """The lines of the audit log that are about rounds."""
+    return [line for line in lines(run / "audit.jsonl") if line["event"] == "round"]
+
+
+def reasons_of(run: Path) -> dict[str, set[str]]:
+    """Site → why something of it was refused, as the audit log has it."""
+    found: dict[str, set[str]] = {}
+    for line in rounds_of(run):
+        for refusal in line["refusals"]:
+            found.setdefault(refusal["site"], set()).add(refusal["reason"])
+    return found
+
+
+# --- faults -----------------------------------------------------------------------------------------------------
+
+
+def on_time(asked: Message, reply: Message) -> list[Delivery]:
+    return [Delivery(reply)]
+
+
+def in_training(fault: Fault) -> Fault:
+    """The fault, but only where a site was asked to train."""
+    return lambda asked, reply: (fault if asked.metadata.message_type == "train" else on_time)(asked, reply)
+
+
+def spoiled(change: Callable[[Message], None]) -> Fault:
+    """A reply to which something was done on its way."""
+
+    def fault(asked: Message, reply: Message) -> list[Delivery]:
+        change(reply)
+        return [Delivery(reply)]
+
+    return in_training(fault)
+
+
+class LostOnce:
+    """Each node's first answer to training is lost."""
+
+    def __init__(self) -> None:
+        self._seen: set[int] = set()
+
+    def __call__(self, asked: Message, reply: Message) -> Iterable[Delivery]:
+        node = asked.metadata.dst_node_id
+        if asked.metadata.message_type != "train" or node in self._seen:
+            return on_time(asked, reply)
+        self._seen.add(node)
+        return lost(asked, reply)
+
+
+class LostBetween:
+    """Of all nodes' answers to training, those with a number in this range are lost."""
+
+    def __init__(self, first: int, last: int) -> None:
+        self._range, self._count = range(first, last + 1), 0
+
+    def __call__(self, asked: Message, reply: Message) -> Iterable[Delivery]:
+        self._count += asked.metadata.message_type == "train"
+        return lost(asked, reply) if self._count in self._range else on_time(asked, reply)
+
+
+def with_vector(change: Callable[[Any], Any]) -> Callable[[Message], None]:
+    def spoil(reply: Message) -> None:
+        reply.content["arrays"] = to_record({"theta": change(from_record(reply.content["arrays"])["theta"])})
+
+    return spoil
+
+
+def said_otherwise(**fields: Any) -> Callable[[Message], None]:
+    def spoil(reply: Message) -> None:
+        said = json.loads(reply.content["config"]["answer"])
+        reply.content["config"]["answer"] = json.dumps({**said, **fields})
+
+    return spoil

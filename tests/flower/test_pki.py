@@ -1,0 +1,102 @@
+"""Keys and certificates: good for what they are made for, and for nothing else."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import stat
+import threading
+from pathlib import Path
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import load_ssh_private_key, load_ssh_public_key
+
+from fedspecial.errors import InputError
+from fedspecial.flower.ops.pki import Authority, ServerIdentity, make_authority, make_node_key, make_server_identity
+
+
+def shake(identity: ServerIdentity, authority: Path, host: str) -> str:
+    """One TLS handshake over a real socket; the version that was agreed on."""
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.load_cert_chain(identity.certificate, identity.key)
+    client = ssl.create_default_context(cafile=str(authority))
+    client.verify_flags |= ssl.VERIFY_X509_STRICT
+    ours, theirs = socket.socketpair()
+
+    def serve() -> None:
+        try:
+            with server.wrap_socket(theirs, server_side=True) as connection:
+                connection.recv(1)
+        except OSError:
+            theirs.close()
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    try:
+        with client.wrap_socket(ours, server_hostname=host) as connection:
+            return str(connection.version())
+    finally:
+        ours.close()
+        thread.join(10)
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "link.hospital.example", "10.1.2.3"])
+def test_the_certificate_is_good_for_this_machine_and_the_hosts_named(tmp_path: Path, host: str) -> None:
+    authority = make_authority(tmp_path)
+    identity = make_server_identity(tmp_path, authority, hosts=["link.hospital.example", "10.1.2.3"])
+    assert shake(identity, authority.certificate, host) == "TLSv1.3"
+
+
+def test_it_is_not_good_for_another_host_or_another_authority(tmp_path: Path) -> None:
+    authority = make_authority(tmp_path / "a")
+    identity = make_server_identity(tmp_path / "a", authority)
+    with pytest.raises(ssl.SSLCertVerificationError, match="mismatch"):
+        shake(identity, authority.certificate, "elsewhere.example")
+    with pytest.raises(ssl.SSLCertVerificationError):
+        shake(identity, make_authority(tmp_path / "b").certificate, "localhost")
+
+
+def test_node_keys_are_p384_in_openssh_form_and_belong_together(tmp_path: Path) -> None:
+    key = make_node_key(tmp_path, "north")
+    private = load_ssh_private_key(key.private.read_bytes(), None)
+    assert isinstance(private, ec.EllipticCurvePrivateKey)
+    assert isinstance(private.curve, ec.SECP384R1)
+    assert load_ssh_public_key(key.public.read_bytes()) == private.public_key()
+    assert make_node_key(tmp_path, "south").public.read_bytes() != key.public.read_bytes()
+
+
+def test_private_keys_are_for_their_owner_only(tmp_path: Path) -> None:
+    authority = make_authority(tmp_path)
+    identity = make_server_identity(tmp_path, authority)
+    for path in (authority.key, identity.key, make_node_key(tmp_path, "north").private):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_nothing_is_written_over(tmp_path: Path) -> None:
+    key = make_node_key(tmp_path, "north")
+    before = key.private.read_bytes()
+    with pytest.raises(InputError, match="exists already"):
+        make_node_key(tmp_path, "north")
+    assert key.private.read_bytes() == before
+
+
+@pytest.mark.parametrize("name", ["", "../north", "a b", ".hidden", "x/y"])
+def test_a_name_that_is_no_file_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(InputError, match=r"node="):
+        make_node_key(tmp_path, name)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_key_of_another_authority_signs_nothing(tmp_path: Path) -> None:
+    one, other = make_authority(tmp_path / "one"), make_authority(tmp_path / "other")
+    with pytest.raises(InputError, match="is not the key of"):
+        make_server_identity(tmp_path, Authority(one.certificate, other.key))
+    with pytest.raises(InputError, match="cannot be read"):
+        make_server_identity(tmp_path, Authority(one.certificate, tmp_path / "nothing"))
+
+
+@pytest.mark.parametrize("host", ["link:8443", "http://link", "a b", ""])
+def test_a_host_that_is_none_is_refused(tmp_path: Path, host: str) -> None:
+    with pytest.raises(InputError, match="host="):
+        make_server_identity(tmp_path, make_authority(tmp_path), hosts=[host])

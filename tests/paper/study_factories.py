@@ -1,0 +1,79 @@
+"""Folders of studies without training: events as a run writes them, with accuracies that a test chooses."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from fedspecial.core.events import of_kind, read_events
+from fedspecial.paper.grid import Ask
+from fedspecial.paper.requests import remember
+from fedspecial.paper.running import Absent, Plan, plan
+from fedspecial.report.result import result_of
+from fedspecial.runs import directory as directory
+from fedspecial.runs.compare import Job
+
+Matrix = list[list[float]]
+ABSENT = ("vlcs", "dn4il", "glue", "cifar100", "digit10-resnet18")
+TASKS = ["usps", "svhn", "femnist", "mnist"]
+
+
+def draw(*parts: object) -> float:
+    """A number between 0 and 1 that depends on nothing but its name."""
+    return int(hashlib.sha256(repr(parts).encode()).hexdigest()[:8], 16) / 2**32
+
+
+def some_matrix(job: Job) -> Matrix:
+    """What a method that forgets might measure."""
+    keep = 0.3 + 0.5 * draw(job.method)
+    return [
+        [(0.9 if i == j else 0.9 * keep if j < i else 0.2) - 0.1 * draw(job.method, job.seed, i, j) for j in range(4)]
+        for i in range(4)
+    ]
+
+
+def write_run(job: Job, sample: Path, matrix: Matrix, tasks: Sequence[str] = TASKS) -> None:
+    """A finished run in the job's folder, after the pattern of a real one's events."""
+    events = read_events(sample / "events.jsonl")
+    started, done = of_kind(events, "run_started")[0], of_kind(events, "run_finished")[0]
+    round_, finished = of_kind(events, "round")[0], of_kind(events, "task_finished")[0]
+    folder = directory.create(dict(job.settings))
+    rounds = int(job.settings["rounds"])
+    lines: list[dict[str, Any]] = [
+        {**started, "method": job.method, "seed": job.seed, "tasks": list(tasks), "rounds": rounds}
+    ]
+    for i, row in enumerate(matrix):
+        for t in range(rounds):
+            seen = {name: row[j] * (t + 1) / rounds for j, name in enumerate(tasks[: i + 1])}
+            lines.append({**round_, "task": i + 1, "round": t, "accuracy": seen})
+        lines.append({**finished, "task": i + 1, "name": tasks[i], "accuracy": row})
+    lines.append(done)
+    (folder / "events.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    result = json.dumps(result_of(lines).to_json())
+    (folder / "result.json").write_text(result, encoding="utf-8")
+    (folder / "README.md").write_text(f"# {job.method}\n", encoding="utf-8")
+
+
+ON_DISK: Absent = {
+    (scale, name): None for scale in ("paper", "cpu", "tiny") for name in ("digit10", "pacs", "digits-shift")
+}
+
+
+def planned_jobs(asks: Sequence[Ask], out: Path) -> Plan:
+    """As if Digit-10 and PACS were on disk, and nothing else."""
+    elsewhere = {(ask.scale, name): f"{name}: its files are not on disk" for ask in asks for name in ABSENT}
+    return plan(asks, out, None, {**elsewhere, **ON_DISK})
+
+
+def write_studies(
+    out: Path, sample: Path, asks: Sequence[Ask], matrix: Callable[[Job], Matrix] = some_matrix
+) -> list[Job]:
+    """All runs of the studies that are asked for; gives them."""
+    planned = planned_jobs(asks, out)
+    remember(out, asks)
+    for job in planned.jobs:
+        write_run(job, sample, matrix(job))
+    return list(planned.jobs)

@@ -1,0 +1,128 @@
+"""Verdicts: clear differences decide, small ones and missing runs do not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import pytest
+
+from fedspecial.paper.claims import FAILS, HOLDS, UNKNOWN, Best, Better, NoMore, Place, Positive, advantage, clear
+from fedspecial.paper.grid import Ask, Evidence
+from fedspecial.paper.registry import find
+from fedspecial.paper.trends import Ahead, Band, Peaks, Rises
+
+Values = Mapping[tuple[str, float | None], Mapping[int, float]]
+
+
+@pytest.fixture
+def place(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, Values], Place]:
+    """A study whose metrics are given: (row, value swept) → by seed."""
+
+    def make(study: str, values: Values) -> Place:
+        evidence = Evidence(find(study), Ask(study, "cpu"), {}, {}, {})
+        monkeypatch.setattr(Evidence, "values", lambda self, benchmark, row, x, key: dict(values.get((row, x), {})))
+        return Place(evidence, "digit10")
+
+    return make
+
+
+def test_a_difference_is_clear_if_it_is_larger_than_its_spread() -> None:
+    assert clear([1.0, 1.1, 0.9]) == 1
+    assert clear([-1.0, -1.1, -0.9]) == -1
+    assert clear([2.0, -1.0, 0.5]) == 0
+    assert clear([5.0]) == 0, "one seed has no spread"
+    assert clear([0.0, 0.0]) == 0
+
+
+def test_differences_are_taken_seed_by_seed() -> None:
+    one, other = {25: 50.0, 225: 90.0}, {225: 89.0, 25: 49.0, 2025: 10.0}
+    assert advantage(one, other) == [1.0, 1.0]
+    assert advantage(one, other, better=-1) == [-1.0, -1.0]
+
+
+def all_rows(special: float, others: float) -> dict[tuple[str, float | None], dict[int, float]]:
+    rows = [row.key for row in find("main").rows]
+    return {(row, None): {25: others, 225: others + 1} for row in rows} | {
+        ("special", None): {25: special, 225: special + 1.1}
+    }
+
+
+def test_the_best_must_be_clearly_above_every_rival(place) -> None:
+    assert Best("acc").judge(place("main", all_rows(70, 60))).verdict == HOLDS
+    assert Best("acc").judge(place("main", all_rows(50, 60))).verdict == FAILS
+    assert Best("acc").judge(place("main", all_rows(60, 60))).verdict == UNKNOWN
+
+
+def test_a_missing_rival_leaves_it_open_but_a_better_one_decides(place) -> None:
+    values = all_rows(70, 60)
+    del values["mfcl", None]
+    assert Best("acc").judge(place("main", values)).verdict == UNKNOWN
+    values["srfdil", None] = {25: 80.0, 225: 81.0}
+    assert Best("acc").judge(place("main", values)).verdict == FAILS
+
+
+def test_rows_that_the_paper_does_not_have_do_not_decide_who_is_best(place) -> None:
+    values = all_rows(70, 60) | {("fedavg server_lr=1", None): {25: 90.0, 225: 91.0}}
+    assert Best("acc").judge(place("main", values)).verdict == HOLDS
+    assert Better("acc", "special", "fedavg server_lr=1").judge(place("main", values)).verdict == FAILS
+
+
+def test_fewer_rounds_are_better(place) -> None:
+    values = {("special", None): {25: 10.0, 225: 11.0}, ("fedavg", None): {25: 20.0, 225: 21.5}}
+    assert Better("rounds_to_best", "special", "fedavg").judge(place("costs", values)).verdict == HOLDS
+    assert NoMore("memory", "special", "fedavg").judge(place("costs", values)).verdict == HOLDS
+    assert NoMore("memory", "fedavg", "special", 1.5).judge(place("costs", values)).verdict == FAILS
+    assert NoMore("memory", "special", "mfcl").judge(place("costs", values)).verdict == UNKNOWN
+
+
+def along(study: str, *means: float, row: str = "special") -> dict[tuple[str, float | None], dict[int, float]]:
+    xs = find(study).sweep.values["cpu"]
+    return {(row, x): {25: mean, 225: mean + 0.1} for x, mean in zip(xs, means, strict=False)}
+
+
+def test_rising_means_from_end_to_end_and_no_step_against_it(place) -> None:
+    assert Rises("acc").judge(place("rounds", along("rounds", 1, 2, 3, 4, 5))).verdict == HOLDS
+    assert Rises("acc").judge(place("rounds", along("rounds", 1, 2, 9, 4, 5))).verdict == FAILS
+    assert Rises("acc", sign=-1).judge(place("rounds", along("rounds", 5, 4, 3, 2, 1))).verdict == HOLDS
+    assert Rises("acc").judge(place("rounds", along("rounds", 1, 2, 3))).verdict == UNKNOWN, "two values are missing"
+
+
+def test_a_peak_is_inside_and_above_both_ends(place) -> None:
+    assert Peaks("acc").judge(place("rounds", along("rounds", 1, 2, 9, 4, 5))).verdict == HOLDS
+    assert Peaks("acc").judge(place("rounds", along("rounds", 1, 2, 3, 4, 5))).verdict == FAILS
+    assert Peaks("bwt", sign=-1).judge(place("rounds", along("rounds", 5, 2, 1, 4, 5))).verdict == HOLDS
+
+
+def test_a_band_needs_both_neighbours_of_the_best(place) -> None:
+    assert Band("acc", 0.6).judge(place("rounds", along("rounds", 1, 8.5, 9, 8.8, 5))).verdict == HOLDS
+    assert Band("acc", 0.6).judge(place("rounds", along("rounds", 1, 8.5, 9, 2, 5))).verdict == UNKNOWN
+    at_the_end = Band("acc", 0.6).judge(place("rounds", along("rounds", 9, 8.9, 5, 4, 3)))
+    assert at_the_end.verdict == UNKNOWN, "no band around a best that may lie outside"
+    judgement = Band("acc", 0.6).judge(place("rounds", along("rounds", 1, 2, 9, 2, 5)))
+    assert judgement.verdict == FAILS
+    assert judgement.ours == "best 10; within 0.6 points: 10"
+
+
+def test_one_value_suffices_to_be_ahead_and_all_must_speak_against_it(place) -> None:
+    ahead, fedavg = Ahead("acc", "special", "fedavg"), along("rounds", 5, 5, 5, 5, 5, row="fedavg")
+    won = ahead.judge(place("rounds", along("rounds", 1, 2, 9, 4, 5) | fedavg))
+    assert (won.verdict, won.ours) == (HOLDS, "ahead by 1: −4.0, 5: −3.0, 10: +4.0, 20: −1.0, 30: +0.0")
+    assert ahead.judge(place("rounds", along("rounds", 1, 2, 3, 4, 4) | fedavg)).verdict == FAILS
+    assert ahead.judge(place("rounds", along("rounds", 1, 2, 3, 4, 5) | fedavg)).verdict == UNKNOWN
+    assert ahead.judge(place("rounds", along("rounds", 1, 2, 3) | fedavg)).verdict == UNKNOWN, "two are missing"
+
+
+def test_above_zero(place) -> None:
+    assert (
+        Positive("first_gain", "special").judge(place("location", {("special", None): {1: 1, 2: 1.5}})).verdict == HOLDS
+    )
+    assert (
+        Positive("first_gain", "special").judge(place("location", {("special", None): {1: -1, 2: 3}})).verdict
+        == UNKNOWN
+    )
+
+
+def test_the_printed_value_stands_beside_ours(place) -> None:
+    judgement = Best("acc").judge(place("main", all_rows(70, 60)))
+    assert judgement.published == "62.12 ± 0.18; best other SR-FDIL 61.63 ± 1.47"
+    assert judgement.ours.startswith("70.55 ± 0.78; best other ")

@@ -1,0 +1,82 @@
+"""A process that has torch loaded and forks a child for each command line it is asked to run, so that many real
+processes can be started and killed in a short time.
+
+One JSON line in: ``argv``, ``stdout`` and ``stderr`` (paths), ``folder`` (where to run), ``die`` (arguments of
+`dying.arrange`) and ``kill_after`` (seconds; a kill from outside). One JSON line out: the exit code, negative for a
+signal, and the seconds it took.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import signal
+import sys
+import time
+import traceback
+from typing import Any
+
+import kill_points
+import torch
+from matplotlib.figure import Figure
+
+import fedspecial.runs.build
+from fedspecial.cli.main import main
+from fedspecial.data import catalogue
+from fedspecial.data.benchmarks import digits_shift
+
+
+def warm_up() -> None:
+    """What every child would do again: render the digits, find the fonts."""
+    torch.set_num_threads(1)
+    digits_shift.load = functools.cache(digits_shift.load)
+    catalogue.load("digits-shift", domains=("paper", "neon"), cap=200)
+    figure = Figure(layout="constrained")
+    figure.add_subplot().set_title("warm")
+    figure.savefig(os.devnull, format="png")
+
+
+def child(wish: dict[str, Any]) -> None:
+    for number, path in ((1, wish["stdout"]), (2, wish["stderr"])):
+        os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT, 0o644), number)
+    os.chdir(wish["folder"])
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    if wish["die"]:
+        kill_points.arrange(*wish["die"])
+    sys.argv = ["fedspecial", *wish["argv"]]
+    code = 1
+    try:
+        main()
+    except SystemExit as end:
+        code = int(end.code or 0)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def serve() -> None:
+    for line in sys.stdin:
+        wish = json.loads(line)
+        began = time.monotonic()
+        pid = os.fork()
+        if pid == 0:
+            child(wish)
+        if wish["kill_after"] is not None:
+            while (
+                time.monotonic() - began < wish["kill_after"]
+                and os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
+            ):
+                time.sleep(0.001)
+            os.kill(pid, signal.SIGKILL)
+        status = os.waitpid(pid, 0)[1]
+        print(json.dumps([os.waitstatus_to_exitcode(status), time.monotonic() - began]), flush=True)
+
+
+if __name__ == "__main__":
+    assert fedspecial.runs.build
+    warm_up()
+    serve()
