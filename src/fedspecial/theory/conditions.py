@@ -211,7 +211,7 @@ _NOTES = {
     "paper_rate": "Corollary 1 does not hold for any constants.",
     "bkt": "BKT-S: backward transfer for every t, with a slack that falls like 1/N.",
     "surrogate": "Theorem S: stationarity of f_K + (mu/2)‖theta - anchor‖^2.",
-    "contraction": "The noise-free round is a contraction, so its limit is unique.",
+    "contraction": "If this holds, a round without noise is a contraction, and its limit is unique.",
 }
 
 _NO_RATE = Condition(
