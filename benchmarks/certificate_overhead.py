@@ -46,7 +46,7 @@ def main() -> None:
         watched = ready_run(Path(folder) / "watched", data, method="special", estimate=True, **settings)
         for run in (plain, watched):
             estimate.at_task_end(run, 1)  # the gradient that a first task would have left
-            run.method.begin_task(run.server, 2)
+            run.method.begin_task(run.server, run.context(2))
         counter = itertools.count()
 
         def play(run: Run) -> None:

@@ -32,7 +32,7 @@ def child(clients: int, chosen: int, rounds: int) -> None:
         run = ready_run(
             Path(folder) / "run", images(640, tasks=2), 64, clients=clients, clients_per_round=chosen, **settings
         )
-        run.method.begin_task(run.server, 2)
+        run.method.begin_task(run.server, run.context(2))
         start = resident("VmRSS")
         for round in range(rounds):
             play(run, 2, round)

@@ -84,7 +84,7 @@ def main() -> None:
     bare = BareSteps(data, steps, width)
     with tempfile.TemporaryDirectory() as folder:
         run = ready_run(Path(folder) / "run", data, ROWS, method="special", **settings)
-        run.method.begin_task(run.server, 2)
+        run.method.begin_task(run.server, run.context(2))
         rounds = itertools.count()
         times = take_turns({"bare": bare.round, "engine": lambda: play(run, 2, next(rounds))}, turns, warm_up=1)
         spent, total = run.checkpointer.seconds_spent, sum(times["engine"].wall)

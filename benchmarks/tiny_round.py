@@ -71,7 +71,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         first = ready_run(Path(folder) / "first", data, method="special", **settings)
         later = ready_run(Path(folder) / "later", data, method="special", **settings)
-        later.method.begin_task(later.server, 2)
+        later.method.begin_task(later.server, later.context(2))
         counter = itertools.count()
 
         def repeat_bare() -> None:
