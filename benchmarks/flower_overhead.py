@@ -69,7 +69,7 @@ def over_flower(run: Run, problem: Problem, settings: dict[str, Any], folder: Pa
     federation = Federation(problem.data, len(NAMES), lambda task, domain: shares)
     sites.site_federation = lambda *about: federation
     grid = InProcessGrid(make_client_app(), [{"site": name, "state": str(folder / name)} for name in NAMES])
-    engine = FlowerEngine(grid, plan, "benchmark", run.engine.place, PayloadTracker())
+    engine = FlowerEngine(grid, plan, "benchmark", run.engine.runner, PayloadTracker())
     engine.roster.wait(range(len(NAMES)), len(NAMES), 60)
     run.engine, run.quorum = engine, lambda: engine.needed
     return run
