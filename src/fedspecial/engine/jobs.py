@@ -7,15 +7,16 @@ can therefore be run again on another worker after a failure, and the result is 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from fedspecial.core.messages import Broadcast, ClientState, Update
 from fedspecial.core.streams import preserve_torch_rng
 from fedspecial.core.vector import FlatModel
+from fedspecial.data.benchmark import Samples
 from fedspecial.engine.client import ClientRunner
 from fedspecial.engine.evaluate import classes_of, fixed_subset
-from fedspecial.engine.head import head_of, widen_head
+from fedspecial.engine.head import head_of, wider_head
 from fedspecial.methods.base import QueryResult
 
 BuildRunner = Callable[[], ClientRunner]
@@ -43,7 +44,7 @@ class QueryJob:
 
 
 @dataclass(frozen=True)
-class Samples:
+class EvalSet:
     """Test samples of a task: all of them, or the fixed subset of `cap`; `masked`: only the task's classes compete."""
 
     task: int
@@ -56,7 +57,7 @@ class CountJob:
     """How many of the test samples [start, stop) the global model classifies correctly."""
 
     message: Broadcast
-    samples: Samples
+    samples: EvalSet
     start: int
     stop: int
 
@@ -65,7 +66,7 @@ class CountJob:
 class PersonalJob:
     """The accuracy of each of these clients on the test samples, where clients predict differently."""
 
-    samples: Samples
+    samples: EvalSet
     members: Sequence[tuple[int, Broadcast, bytes]]
 
 
@@ -89,11 +90,6 @@ class JobResult:
     accuracies: tuple[float, ...] = ()
 
 
-def job_messages(job: Job) -> list[Broadcast]:
-    """The broadcasts that a job contains."""
-    return [message for _, message, _ in job.members] if isinstance(job, PersonalJob) else [job.message]
-
-
 def describe(job: Job) -> str:
     """For messages about a failed job: which client, task and round."""
     if isinstance(job, TrainJob):
@@ -108,7 +104,6 @@ class ClientWorker:
     """Runs jobs on one client runner, one after another."""
 
     runner: ClientRunner
-    _scratch: dict[str, Any] = field(default_factory=dict)
 
     def run(self, job: Job, outputs: int) -> JobResult:
         """`outputs`: the number of outputs that the head has at the server now. An update's deltas are valid until the
@@ -125,17 +120,17 @@ class ClientWorker:
         self.runner.model.check_views()
         state = ClientState.from_bytes(job.state)
         local = self.runner.train(job.client, job.message, state, job.client_lr)
-        stored = state.to_bytes() if local.update is not None else None
+        stored = _stored(state) if local.update is not None else None
         return JobResult(stored, local.update, local.problem, local.memory, local.paper_memory)
 
     def _query(self, job: QueryJob) -> JobResult:
         state = ClientState.from_bytes(job.state)
         answer = self.runner.answer_query(job.client, job.message, state, job.query)
-        return JobResult(state.to_bytes(), answer=answer)
+        return JobResult(_stored(state), answer=answer)
 
     def _count(self, job: CountJob) -> JobResult:
         samples, classes = self._samples(job.samples)
-        part = samples.slice(job.start, job.stop)
+        part = samples.take(slice(job.start, job.stop))
         correct = self.runner.count_correct(0, job.message, ClientState(), part, classes, first=job.start)
         return JobResult(correct=correct)
 
@@ -149,7 +144,7 @@ class ClientWorker:
             )
         )
 
-    def _samples(self, wanted: Samples) -> tuple[Any, list[int] | None]:
+    def _samples(self, wanted: EvalSet) -> tuple[Samples, list[int] | None]:
         domain = self.runner.federation.domain(wanted.task)
         samples = fixed_subset(domain.test, wanted.cap, self.runner.seed, domain.name)
         return samples, classes_of(domain.train) if wanted.masked else None
@@ -160,5 +155,9 @@ class ClientWorker:
         if runner.federation.benchmark.incremental != "class" or head_of(runner.model).out_features >= outputs:
             return
         runner.model.reset_buffers()
-        widen_head(runner.model.module, outputs, runner.seed, task=0)
+        wider_head(runner.model.module, outputs, runner.seed, task=0)
         runner.set_model(FlatModel(runner.model.module))
+
+
+def _stored(state: ClientState) -> bytes:
+    return state.to_bytes() if state else b""

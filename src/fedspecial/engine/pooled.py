@@ -8,7 +8,7 @@ for any number of workers.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -19,7 +19,7 @@ from fedspecial.engine.base import Messages, QueryReply, Reply, problem_with_res
 from fedspecial.engine.client import ClientRunner
 from fedspecial.engine.client_states import ClientStates
 from fedspecial.engine.evaluate import EVAL_BATCH, subset_size
-from fedspecial.engine.jobs import CountJob, Job, JobResult, PersonalJob, QueryJob, Samples, TrainJob
+from fedspecial.engine.jobs import CountJob, EvalSet, Job, JobResult, PersonalJob, QueryJob, TrainJob
 from fedspecial.engine.payloads import DigestCache, PayloadTracker
 from fedspecial.methods.base import Query
 
@@ -76,7 +76,9 @@ class PooledEngine:
                     continue
                 self._store(client, result)
                 sizes = (update_size(result.update), *costs.pop(client))
-                yield Reply(client, result.update, None, *sizes, made.message.vectors, result.memory, result.paper_memory)
+                yield Reply(
+                    client, result.update, None, *sizes, made.message.vectors, result.memory, result.paper_memory
+                )
 
     def query(self, query: Query) -> Iterator[QueryReply]:
         clients = range(self.runner.federation.clients) if query.clients is None else query.clients
@@ -97,7 +99,7 @@ class PooledEngine:
     def accuracies(
         self, messages: Messages, tasks: Sequence[int], *, cap: int | None = None, masked: bool = False
     ) -> list[float | None]:
-        wanted = [Samples(task, cap, masked) for task in tasks]
+        wanted = [EvalSet(task, cap, masked) for task in tasks]
         if self.runner.method.personal or self.runner.keep_batch_norm:
             return self._personal_accuracies(messages, wanted)
         message, jobs = messages(0), []
@@ -111,9 +113,10 @@ class PooledEngine:
             correct[job.samples.task] += result.correct
         return [correct[samples.task] / size for samples, size in zip(wanted, sizes, strict=True)]
 
-    def _personal_accuracies(self, messages: Messages, wanted: Sequence[Samples]) -> list[float | None]:
+    def _personal_accuracies(self, messages: Messages, wanted: Sequence[EvalSet]) -> list[float | None]:
         """The mean over clients. Clients with the same message and state are measured once."""
-        inputs, members = [], {}
+        inputs: list[Hashable] = []
+        members: dict[Hashable, tuple[int, Broadcast, bytes]] = {}
         for client in range(self.runner.federation.clients):
             message = messages(client)
             key = (self._digests.content(message), self.states.index.get(client))
@@ -123,7 +126,7 @@ class PooledEngine:
         parts = self.pool.workers if self.runner.keep_batch_norm else 1
         groups = [list(members)[first::parts] for first in range(min(parts, len(members)))]
         jobs = [PersonalJob(samples, [members[key] for key in group]) for samples in wanted for group in groups]
-        found: dict[tuple[Samples, Any], float] = {}
+        found: dict[tuple[EvalSet, Hashable], float] = {}
         work = [len(job.members) for job in jobs]
         for number, (job, result) in enumerate(zip(jobs, self._ordered(jobs, work), strict=True)):
             group = groups[number % len(groups)]
@@ -147,7 +150,7 @@ class PooledEngine:
         return (clients[at : at + size] for at in range(0, len(clients), size))
 
     def _ordered(self, jobs: Sequence[Job], work: Sequence[int]) -> Iterator[JobResult]:
-        """Results in the order of `jobs`. The longest jobs start first, so that no worker is left with one at the end."""
+        """Results in the order of `jobs`. The longest jobs start first, so that no worker is left waiting."""
         order = sorted(range(len(jobs)), key=lambda position: -work[position])
         waiting: dict[int, JobResult] = {}
         following = 0

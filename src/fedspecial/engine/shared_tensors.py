@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
 from multiprocessing.shared_memory import SharedMemory
 from typing import Any
@@ -30,25 +31,27 @@ class SharedTensors:
     """The driver's side. A tensor that was not written to since it was shared is not copied again."""
 
     def __init__(self) -> None:
-        self._known: dict[int, tuple[Tensor, int, SharedMemory, SharedTensor]] = {}
-        self._used: set[int] = set()
+        self._known: dict[Hashable, tuple[Tensor, int, SharedMemory, SharedTensor]] = {}
+        self._used: set[Hashable] = set()
 
     def share_job(self, job: Job) -> Job:
         """The job with large tensors replaced by their place in shared memory."""
         return _map_messages(job, self._share)
 
     def _share(self, tensor: Tensor) -> Any:
-        if tensor.numel() * tensor.element_size() < _INLINE_BYTES:
+        if tensor.nbytes < _INLINE_BYTES:
             return tensor.detach().cpu().clone()  # a view would be sent with all of its storage
-        key = id(tensor)
+        key = (tensor.data_ptr(), tuple(tensor.shape), tensor.stride(), tensor.dtype)
         self._used.add(key)
         known = self._known.get(key)
         if known is not None and known[1] == tensor._version:
             return known[3]
-        memory = known[2] if known is not None else SharedMemory(create=True, size=tensor.numel() * tensor.element_size())
+        memory = (
+            known[2] if known is not None else SharedMemory(create=True, size=tensor.numel() * tensor.element_size())
+        )
         shared = SharedTensor(memory.name, tensor.dtype, tuple(tensor.shape))
         _view(memory, shared).copy_(tensor.detach())
-        # The tensor is kept, so that no other one can have its identity.
+        # The tensor is kept, so its memory cannot be given to another one in the meantime.
         self._known[key] = (tensor, tensor._version, memory, shared)
         return shared
 
@@ -105,8 +108,11 @@ def copy_to(memory: SharedMemory, vectors: dict[str, Tensor]) -> list[tuple[str,
 def copy_from(memory: SharedMemory, table: list[tuple[str, int]]) -> dict[str, Tensor]:
     """Inverse of `copy_to`; the tensors are copies."""
     total = sum(length for _, length in table)
-    parts = torch.frombuffer(memory.buf, dtype=torch.float32, count=total).clone().split([n for _, n in table])
-    return {name: part for (name, _), part in zip(table, parts, strict=True)}
+    values, at, vectors = torch.frombuffer(memory.buf, dtype=torch.float32, count=total).clone(), 0, {}
+    for name, length in table:
+        vectors[name] = values[at : at + length]
+        at += length
+    return vectors
 
 
 def release(memory: SharedMemory) -> None:
@@ -119,7 +125,7 @@ def _view(memory: SharedMemory, shared: SharedTensor) -> Tensor:
     return torch.frombuffer(memory.buf, dtype=shared.dtype, count=count).view(shared.shape)
 
 
-def _map_messages(job: Job, change: Any) -> Job:
+def _map_messages(job: Job, change: Callable[[Any], Any]) -> Job:
     """The job with `change` applied to every tensor of its messages."""
 
     def changed(message: Broadcast) -> Broadcast:

@@ -120,10 +120,20 @@ class ProcessPool:
     build: BuildRunner
     workers: int
     threads: int = 1
+    _pickled: bytes = b""
     _running: list[_Process] = field(default_factory=list)
     _shared: SharedTensors = field(default_factory=SharedTensors)
     _events: list[Event] = field(default_factory=list)
     _starts_failed: int = 0
+
+    def __post_init__(self) -> None:
+        try:
+            self._pickled = pickle.dumps(self.build)
+        except Exception as error:
+            raise InputError(
+                f"workers={self.workers}: an object of this run cannot be sent to worker processes ({error}); define "
+                "its class or function at the top level of a module, or use workers=1"
+            ) from None
 
     def run(self, jobs: Sequence[Job], outputs: int) -> Iterator[tuple[int, JobResult]]:
         waiting, lost, left = deque(range(len(jobs))), [0] * len(jobs), len(jobs)
@@ -132,8 +142,8 @@ class ProcessPool:
                 self._start_missing(min(self.workers, left))
                 for worker in self._running:
                     if worker.ready and worker.position is None and waiting:
-                        position = waiting.popleft()
-                        worker.send(position, jobs[position], outputs, self._shared)
+                        first = waiting.popleft()
+                        worker.send(first, jobs[first], outputs, self._shared)
                 for worker in self._speaking():
                     position, message = worker.position, worker.receive()
                     if isinstance(message, _Ready):
@@ -168,19 +178,10 @@ class ProcessPool:
         while len(self._running) < wanted:
             context = multiprocessing.get_context("spawn")
             ours, theirs = context.Pipe()
-            process = context.Process(target=_serve, args=(theirs, self._pickled_build(), self.threads), daemon=True)
+            process = context.Process(target=_serve, args=(theirs, self._pickled, self.threads), daemon=True)
             process.start()
             theirs.close()
             self._running.append(_Process(process, ours))
-
-    def _pickled_build(self) -> bytes:
-        try:
-            return pickle.dumps(self.build)
-        except Exception as error:
-            raise InputError(
-                f"workers={self.workers}: an object of this run cannot be sent to worker processes ({error}); define "
-                "its class or function at the top level of a module, or use workers=1"
-            ) from None
 
     def _speaking(self) -> list[_Process]:
         """Workers that have something to say, or have ended."""
@@ -262,5 +263,3 @@ def _out_of_memory(error: BaseException | None) -> bool:
             return True
         error = error.__cause__
     return False
-
-

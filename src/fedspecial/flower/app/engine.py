@@ -19,6 +19,7 @@ import torch
 from flwr.app import ArrayRecord, Message
 from flwr.serverapp import Grid
 
+from fedspecial.core.events import Event
 from fedspecial.core.messages import Broadcast, Tensors, Update
 from fedspecial.core.vector import FlatModel
 from fedspecial.engine.aggregate import not_finite
@@ -135,6 +136,12 @@ class FlowerEngine:
 
     def set_model(self, model: FlatModel) -> None:
         self.place.set_model(model)
+
+    def events(self) -> list[Event]:
+        return []
+
+    def close(self) -> None:
+        """Sites and their processes are not started by this engine."""
 
     def checkpoint_state(self) -> tuple[dict[int, str], dict[str, Any]]:
         """Sites keep their own states; the checkpoint names versions. Two checkpoints back nobody goes."""
