@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 import fedspecial
 from fedspecial import Benchmark, Domain, Result
-from fedspecial.config import merge_settings, resolve
+from fedspecial.config import given_object, merge_settings, resolve
 from fedspecial.engine import loop
 from fedspecial.engine.loop import Run
 from fedspecial.runs import build as session
@@ -102,7 +102,7 @@ def begin(folder: Path, method: str = "fedavg", benchmark: Benchmark | None = No
     """A run that is ready for its first round, with its parts in the open."""
     benchmark = benchmark or rotated_blobs()
     module, method_object = settings.pop("module", None), settings.pop("method_object", None)
-    settings = {**QUICK, "model": "mlp", "width": 8, "benchmark": "object:test", "method": method, **settings}
+    settings = {**QUICK, "model": "mlp", "width": 8, "benchmark": given_object("test"), "method": method, **settings}
     settings = merge_settings({**settings, "out": str(folder)})
     resolved = resolve(settings, method_object)
     return prepare(create(settings), resolved, make_federation(resolved.config, benchmark), module, None)

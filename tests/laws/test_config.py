@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedspecial import InputError, methods
-from fedspecial.config import Config, merge_settings, parse_pairs, preset_names, resolve
+from fedspecial.config import Config, merge_settings, parse_settings, preset_names, resolve
 
 settings = st.fixed_dictionaries(
     {"method": st.sampled_from(methods.names()), "clients": st.integers(5, 20)},
@@ -29,7 +29,7 @@ settings = st.fixed_dictionaries(
 @given(settings)
 def test_settled_words_settle_to_themselves(given_words: dict[str, Any]) -> None:
     once = resolve(merge_settings(given_words))
-    written = yaml.safe_load(yaml.safe_dump(once.settings()))
+    written = yaml.safe_load(yaml.safe_dump(once.flat()))
     assert resolve(written) == once
     assert resolve(merge_settings(written)) == once
 
@@ -80,7 +80,7 @@ def test_rates_follow_the_paper() -> None:
 )
 def test_pairs_that_say_nothing_are_refused(pairs: list[str], message: str) -> None:
     with pytest.raises(InputError, match=message):
-        parse_pairs(pairs)
+        parse_settings(pairs)
 
 
 @pytest.mark.parametrize(

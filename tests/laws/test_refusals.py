@@ -10,7 +10,7 @@ import pytest
 
 import fedspecial
 from fedspecial import Benchmark, Domain, InputError
-from fedspecial.config import parse_pairs
+from fedspecial.config import parse_settings
 from fedspecial.core.events import RoundFinished
 from fedspecial.runs.evaluate import evaluate
 from toy_problems import QUICK, images, learn, rotated_blobs
@@ -53,7 +53,7 @@ def test_an_empty_domain_is_named(tmp_path: Path) -> None:
 
 def test_a_value_that_is_no_yaml_is_refused() -> None:
     with pytest.raises(InputError, match=r"domains=\[a: the value cannot be read"):
-        parse_pairs(["domains=[a"])
+        parse_settings(["domains=[a"])
 
 
 def test_a_presets_width_goes_with_the_presets_model() -> None:

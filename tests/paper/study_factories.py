@@ -13,7 +13,7 @@ from fedspecial.paper.grid import Ask
 from fedspecial.paper.requests import remember
 from fedspecial.paper.running import Absent, Plan, plan
 from fedspecial.report.result import result_of
-from fedspecial.runs import directory as directory
+from fedspecial.runs import directory
 from fedspecial.runs.compare import Job
 
 Matrix = list[list[float]]

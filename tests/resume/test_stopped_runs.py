@@ -10,7 +10,7 @@ from runs import assert_same_run, contents
 
 import fedspecial
 from fedspecial.core.events import Event
-from fedspecial.runs import directory as directory
+from fedspecial.runs import directory
 from processes import Fork
 
 

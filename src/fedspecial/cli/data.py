@@ -145,9 +145,9 @@ def _texts(config: Config, benchmark: Benchmark) -> list[list[tuple[str, ...]]]:
 
 def _config(name: str, settings: list[str] | None, data: Path | None) -> Config:
     """A benchmark's or preset's words with the user's over them; a benchmark's own options may stand alone."""
-    from fedspecial.config import Config, merge_settings, parse_pairs, preset_settings
+    from fedspecial.config import Config, merge_settings, parse_settings, preset_settings
 
-    given = parse_pairs(settings or [])
+    given = parse_settings(settings or [])
     entry = catalogue.entry(str(preset_settings(name).get("benchmark", name)))
     own = {key: given.pop(key) for key in list(given) if key in entry.options}
     for key in given:

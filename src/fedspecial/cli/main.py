@@ -12,9 +12,9 @@ import typer
 from fedspecial import config as settings_of
 from fedspecial.cli import data, flower, study, theory
 from fedspecial.cli.console import err, fail, one_line_errors, out, seeds_of
-from fedspecial.config import Config, Settings, parse_pairs, read_settings
+from fedspecial.config import Config, Settings, parse_settings, read_settings
 from fedspecial.errors import InputError
-from fedspecial.runs import directory as directory
+from fedspecial.runs import directory
 
 if TYPE_CHECKING:
     from fedspecial.report.result import Result
@@ -178,7 +178,7 @@ def _given(settings: list[str], data: str | None) -> Settings:
             given.pop("out", None)
         else:
             given["benchmark"] = first
-    pairs = parse_pairs(settings)
+    pairs = parse_settings(settings)
     if "benchmark" in pairs and "benchmark" in given:
         raise InputError(f"benchmark: it is given twice ({given['benchmark']!r} and {pairs['benchmark']!r})")
     given |= pairs

@@ -118,13 +118,13 @@ def tune(
 
 
 def _given(settings: list[str], method: str, data: str | None) -> Settings:
-    from fedspecial.config import parse_pairs
+    from fedspecial.config import parse_settings
 
     if "=" in settings[0]:
         raise InputError(f"'{settings[0]}': a benchmark comes first")
     if method not in ("special", "special-c"):
         raise InputError(f"method={method}: only special and special-c have a λ to choose")
-    pairs = parse_pairs(settings[1:])
+    pairs = parse_settings(settings[1:])
     for word in ("benchmark", "method"):
         if word in pairs:
             raise InputError(f"{word}={pairs[word]}: in a search this is said with its own argument")
@@ -211,7 +211,7 @@ def _run_jobs(jobs: Sequence[Job], seconds: Sequence[float], parallel: int | Non
 @contextmanager
 def _showing(clock: Clock) -> Iterator[Callable[[], None]]:
     """A bar on a terminal, elsewhere a line for each finished run; both with the time left."""
-    from fedspecial.runs import directory as directory
+    from fedspecial.runs import directory
 
     def told(job: Job, left: float) -> str:
         result = directory.finished(job.folder)

@@ -102,7 +102,7 @@ def job_of(study: Study, point: Point, scale: str, seed: int, out: Path, data: s
 
 def key_of(settings: Settings) -> str:
     """Hash of all words, defaults written out; where the run and its data lie does not count."""
-    settings = {key: value for key, value in resolve(settings).settings().items() if key not in ("out", "data")}
+    settings = {key: value for key, value in resolve(settings).flat().items() if key not in ("out", "data")}
     return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:12]
 
 

@@ -1,19 +1,19 @@
-"""From settled words to a run under way, and from a finished run to its files."""
+"""From the settings of a run to the objects that execute it, and from a finished run to its files."""
 
 from __future__ import annotations
 
 import contextlib
 import json
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import safetensors.torch
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from fedspecial import models
-from fedspecial.config import Config, Resolved, data_folder
+from fedspecial.config import Config, RunSettings, data_folder
 from fedspecial.core.events import DataNotice, Event, EventLog, RunResumed, RunStarted, read_events
 from fedspecial.core.files import write_atomic
 from fedspecial.core.messages import ServerState
@@ -38,7 +38,7 @@ from fedspecial.report.certificate import issue
 from fedspecial.report.model_card import model_card
 from fedspecial.report.plots import draw_curves, draw_drift, draw_matrix
 from fedspecial.report.result import Result, result_of
-from fedspecial.runs import directory as directory
+from fedspecial.runs import directory
 from fedspecial.runs.provenance import data_sha256, versions
 
 Listener = Callable[[Event], None]
@@ -47,12 +47,12 @@ Connect = Callable[[ClientRunner, Checkpointer, Checkpoint | None], Engine]
 
 def execute(
     folder: Path,
-    resolved: Resolved,
+    resolved: RunSettings,
     benchmark: Benchmark | None,
     module: nn.Module | None,
     listeners: tuple[Listener, ...] = (),
 ) -> Result:
-    """Run (or go on with) what stands in `folder`, and leave its result there."""
+    """Run what the run directory says, from its beginning or its checkpoint, and write the result there."""
     with fixed_threads(resolved.config.threads):
         notices: list[str] = []
         benchmark = benchmark.check() if benchmark else load_benchmark(resolved.config, notices.append)
@@ -62,19 +62,19 @@ def execute(
         federation.check()
         data = data_sha256(benchmark)
         if saved is not None and directory.about(folder).get("data_sha256", data) != data:
-            raise InputError(f"{folder}: the data is not that with which the run began (its hash differs)")
+            raise InputError(f"{folder}: the data differs from the data with which the run began (another hash)")
         run = prepare(folder, resolved, federation, module, saved, listeners)
         run_remaining(folder, resolved, run, saved, data, notices)
         return write_result(folder, run)
 
 
 def run_remaining(
-    folder: Path, resolved: Resolved, run: Run, saved: Checkpoint | None, data: str, notices: Iterable[str] = ()
+    folder: Path, resolved: RunSettings, run: Run, saved: Checkpoint | None, data: str, notices: Iterable[str] = ()
 ) -> None:
-    """Learn all that is left to learn; `data` is the hash of the data."""
+    """Train the tasks and rounds that are left; `data` is the hash of the data."""
     with contextlib.closing(run.log):
         if saved is None:
-            directory.write_settings(folder, resolved.settings(), {**versions(), "data_sha256": data})
+            directory.write_settings(folder, resolved.flat(), {**versions(), "data_sha256": data})
             run.emit(_started(run))
             for text in notices:
                 run.emit(DataNotice(text))
@@ -86,17 +86,46 @@ def run_remaining(
 
 def prepare(
     folder: Path,
-    resolved: Resolved,
+    resolved: RunSettings,
     federation: Federation,
     module: nn.Module | None,
     saved: Checkpoint | None,
     listeners: tuple[Listener, ...] = (),
     connect: Connect | None = None,
 ) -> Run:
-    """Everything a run needs, at its beginning or where the checkpoint left it; `connect` brings another engine."""
-    config, method = resolved.config, resolved.method
+    """A run with its event log, at its beginning or at its checkpoint."""
+    parts = assemble(folder, resolved, federation, module, saved, connect)
+    runner, config, method = parts.runner, resolved.config, resolved.method
+    log = EventLog(folder / "events.jsonl", cut=saved.events_length if saved else 0)
     position = saved.position if saved else Position()
-    runner = make_client_runner(resolved, federation, module, position)
+    return Run(
+        *(config, method, federation, runner.model, runner.networks, runner.problem, parts.engine, log),
+        *(parts.checkpointer, parts.vector, parts.server, position, listeners, issue),
+    )
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What training and evaluating a model needs: the clients' side, the server's state, and the engine between."""
+
+    runner: ClientRunner
+    checkpointer: Checkpointer
+    vector: Tensor
+    server: ServerState
+    engine: Engine
+
+
+def assemble(
+    folder: Path,
+    resolved: RunSettings,
+    federation: Federation,
+    module: nn.Module | None,
+    saved: Checkpoint | None,
+    connect: Connect | None = None,
+) -> Parts:
+    """The parts of a run, with the state of the checkpoint if there is one; `connect` makes another engine."""
+    config = resolved.config
+    runner = make_client_runner(resolved, federation, module, saved.position if saved else Position())
     model = runner.model
     checkpointer = Checkpointer(folder / "checkpoint", config.checkpoint_seconds)
     vector = model.vector.clone()
@@ -104,13 +133,11 @@ def prepare(
     server = ServerState(vector[:learned], {name: part.vector.clone() for name, part in runner.networks.items()})
     if saved is not None:
         if saved.layout != model.layout.fingerprint:
-            raise InputError(f"checkpoint: {folder} was made with another model (names or shapes differ)")
+            raise InputError(f"checkpoint: {folder} was written with another model (names or shapes differ)")
         vector.copy_(checkpointer.tensor(saved.vector))
         server.tensors, server.numbers = checkpointer.tensors(saved), dict(saved.numbers)
     engine = (connect or _in_process)(runner, checkpointer, saved)
-    log = EventLog(folder / "events.jsonl", cut=saved.events_length if saved else 0)
-    parts = (config, method, federation, model, runner.networks, runner.problem, engine)
-    return Run(*parts, log, checkpointer, vector, server, position, listeners, issue)
+    return Parts(runner, checkpointer, vector, server, engine)
 
 
 def _in_process(runner: ClientRunner, checkpointer: Checkpointer, saved: Checkpoint | None) -> Engine:
@@ -119,7 +146,7 @@ def _in_process(runner: ClientRunner, checkpointer: Checkpointer, saved: Checkpo
 
 
 def make_client_runner(
-    resolved: Resolved, federation: Federation, module: nn.Module | None, position: Position = Position()
+    resolved: RunSettings, federation: Federation, module: nn.Module | None, position: Position = Position()
 ) -> ClientRunner:
     """What training needs wherever it happens: the model as it is at that position, networks beside it, the plan."""
     config, method = resolved.config, resolved.method
@@ -177,7 +204,7 @@ def load_benchmark(config: Config, notice: Callable[[str], None] = lambda text: 
     return benchmark.check()
 
 
-def apply_sites(resolved: Resolved, benchmark: Benchmark) -> Resolved:
+def apply_sites(resolved: RunSettings, benchmark: Benchmark) -> RunSettings:
     """Where the data comes from real sites, these are the clients, and nothing is dealt out again."""
     counts = {len(domain.sites) for domain in benchmark.domains if domain.sites is not None}
     config = resolved.config
@@ -188,7 +215,7 @@ def apply_sites(resolved: Resolved, benchmark: Benchmark) -> Resolved:
     sites = counts.pop()
     if config.clients_per_round > sites:
         raise InputError(f"clients_per_round={config.clients_per_round}: the data has only {sites} sites")
-    return Resolved(config.model_copy(update={"clients": sites, "partition": "sites"}), resolved.method)
+    return RunSettings(config.model_copy(update={"clients": sites, "partition": "sites"}), resolved.method)
 
 
 def make_federation(config: Config, benchmark: Benchmark) -> Federation:

@@ -1,7 +1,8 @@
-"""Several methods and seeds on the same federation, and what they come to: mean ± standard deviation."""
+"""Several methods and seeds on the same federation, summarized as mean ± standard deviation."""
 
 from __future__ import annotations
 
+import copy
 import json
 import multiprocessing
 import os
@@ -12,19 +13,34 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedspecial import methods
-from fedspecial.config import Config, Settings, merge_settings, preset_settings, resolve, unknown_setting
-from fedspecial.data import catalogue
+from fedspecial.config import (
+    Config,
+    Settings,
+    benchmark_of_preset,
+    is_given_object,
+    merge_settings,
+    resolve,
+    unknown_setting,
+)
 from fedspecial.errors import InputError
-from fedspecial.runs import directory as directory
+from fedspecial.runs import directory
+from fedspecial.runs.api import Objects, new_run, resume, settings_of_method
 
 if TYPE_CHECKING:
+    from torch import nn
+
+    from fedspecial.data.benchmark import Benchmark, Domain
+    from fedspecial.methods.base import Method
+    from fedspecial.report.comparison import Summary
     from fedspecial.report.result import Result
+
+SEEDS = (25, 225, 2025)
+"""The seeds of the paper."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """One run of a comparison: its words and where it goes."""
+    """One run of a comparison: its settings and its run directory."""
 
     method: str
     seed: int
@@ -32,43 +48,122 @@ class Job:
     folder: Path
 
 
+@dataclass(frozen=True)
+class Comparison:
+    """The results of `compare`, by method, one for each seed; printing it gives a Markdown table."""
+
+    folder: Path
+    results: Mapping[str, list[Result]]
+
+    @property
+    def summaries(self) -> dict[str, Summary]:
+        """Mean and standard deviation over the seeds, by method."""
+        from fedspecial.report.comparison import Summary
+
+        return {name: Summary.of(results) for name, results in self.results.items()}
+
+    def __str__(self) -> str:
+        from fedspecial.report.comparison import markdown
+
+        return markdown(dict(self.results))
+
+
+def compare(
+    benchmark: str | Benchmark | Sequence[Domain] = "digits-shift",
+    methods: Sequence[str | Method] = ("special", "fedavg"),
+    seeds: Sequence[int] = SEEDS,
+    *,
+    model: str | nn.Module | None = None,
+    jobs: int | None = None,
+    out: str | Path | None = None,
+    tick: Callable[[Sequence[Job]], None] | None = None,
+    **settings: Any,
+) -> Comparison:
+    """Run several methods with several seeds on the same federation.
+
+    Args:
+        benchmark: a name, ``file.py:function``, a `Benchmark`, or a list of `Domain`.
+        methods: names, ``file.py:Class``, or objects such as ``Special(lam=0.1)``.
+        seeds: each method runs once with each seed.
+        model: a name, ``file.py:Class``, or a `torch.nn.Module`, of which every run gets a copy.
+        jobs: how many runs at the same time; as many as there are cores without it. Where benchmark or model is an
+            object, runs follow one another in this process.
+        out: folder of the runs; finished ones are reused and stopped ones continued. ``runs/compare-BENCHMARK-NUMBER``
+            without it.
+        tick: called about four times a second with the list of runs, to show progress.
+        **settings: settings of all runs, such as ``rounds=10``. A setting that only some methods have goes to these.
+
+    Returns:
+        The results by method. ``comparison.md`` and ``comparison.png`` in the folder show them too.
+
+    Example:
+        >>> import fedspecial
+        >>> table = fedspecial.compare("digits-shift", ["special", "fedavg"], seeds=[25], rounds=2)  # doctest: +SKIP
+        >>> print(table)  # doctest: +SKIP
+    """
+    if jobs is not None and jobs < 1:
+        raise InputError(f"jobs={jobs}: must be at least 1")
+    objects = Objects.of(benchmark, model, None)
+    given = {**settings, **objects.named()}
+    name = objects.benchmark.name if objects.benchmark is not None else str(benchmark)
+    folder = Path(out) if out is not None else directory.next_number(f"compare-{name}")
+    planned = plan(given.pop("benchmark"), methods, seeds, given, folder)
+    show = (lambda: tick(planned)) if tick is not None else _nothing
+    if objects.benchmark is None and objects.model is None:
+        run_missing(planned, jobs or cores(int(planned[0].settings.get("threads", 1))), show)
+    else:
+        _run_here(planned, objects, show)
+    comparison = Comparison(folder, _results(planned))
+    _write_summary(comparison)
+    return comparison
+
+
 def plan(
-    benchmark: str, names: Sequence[str], seeds: Sequence[int], settings: Mapping[str, Any], out: Path
+    benchmark: str | Settings,
+    chosen: Sequence[str | Method],
+    seeds: Sequence[int],
+    settings: Mapping[str, Any],
+    out: Path,
 ) -> list[Job]:
-    """All runs, checked before the first one begins. A method's own word goes only to methods that have it."""
-    if len(set(names)) < len(names) or len(set(seeds)) < len(seeds):
-        raise InputError(f"methods={','.join(names)} seeds={','.join(map(str, seeds))}: each can be given only once")
-    own = {name: [field.name for field in fields(methods.find(name))] for name in names}
-    common = {*Config.model_fields, *_reader_words(benchmark)}
+    """All runs, checked before the first one starts. A method's own setting goes only to methods that have it."""
+    own = {}
+    for method in chosen:
+        mine = {"method": method} if isinstance(method, str) else settings_of_method(method)
+        if mine["method"] in own:
+            raise InputError(f"methods={mine['method']}: a method can be given only once")
+        own[mine["method"]] = mine
+    if not own or not seeds or len(set(seeds)) < len(seeds):
+        raise InputError(
+            f"methods={','.join(own)} seeds={','.join(map(str, seeds))}: give at least one, and each only once"
+        )
+    known = {name: _fields(name) for name in own}
+    common = {*Config.model_fields, *_reader_options(benchmark), "methods"}
     for key in settings:
-        if key not in common and not any(key in fields for fields in own.values()):
-            raise unknown_setting(key, ", ".join(names), sorted({field for fields in own.values() for field in fields}))
+        if key not in common and not any(key in names for names in known.values()):
+            raise unknown_setting(key, ", ".join(own), sorted({name for names in known.values() for name in names}))
     jobs = []
-    for name in names:
-        mine = {k: v for k, v in settings.items() if k in common or k in own[name]}
+    for name, mine in own.items():
+        shared = {key: value for key, value in settings.items() if key in common or key in known[name]}
         for seed in seeds:
             folder = out / f"{name.replace(':', '-').replace('/', '-')}-{seed}"
-            given = {**mine, "benchmark": benchmark, "method": name, "seed": seed, "out": str(folder)}
-            settings = merge_settings(given)
-            resolve(settings)
-            jobs.append(Job(name, seed, settings, folder))
+            given = {**shared, **mine, "benchmark": benchmark, "seed": seed, "out": str(folder)}
+            merged = merge_settings(given)
+            resolve(merged)
+            jobs.append(Job(name, seed, merged, folder))
     return jobs
 
 
-def _reader_words(benchmark: str) -> Iterable[str]:
-    """Settings that the benchmark's reader knows, such as a CSV's label column."""
-    return catalogue.entry(str(preset_settings(benchmark).get("benchmark", benchmark))).options
+def _fields(method: str) -> list[str]:
+    from fedspecial import methods
+
+    return [field.name for field in fields(methods.find(method))]
 
 
-def run_all(jobs: Sequence[Job], parallel: int, tick: Callable[[], None]) -> dict[str, list[Result]]:
-    """Runs what is missing, goes on with what was stopped, and gives the results by method."""
-    from fedspecial.runs.api import resume
+def _reader_options(benchmark: str | Settings) -> Iterable[str]:
+    """Settings that only the benchmark's reader has, such as a CSV's label column."""
+    from fedspecial.config.resolve import reader_options
 
-    run_missing(jobs, parallel, tick)
-    results: dict[str, list[Result]] = {}
-    for job in jobs:
-        results.setdefault(job.method, []).append(resume(job.folder))
-    return results
+    return () if is_given_object(benchmark) else reader_options(benchmark_of_preset(str(benchmark)))
 
 
 def run_missing(
@@ -77,17 +172,17 @@ def run_missing(
     tick: Callable[[], None],
     failed: Callable[[Job, Exception], None] | None = None,
 ) -> None:
-    """Runs what is missing and goes on with what was stopped, `parallel` runs side by side.
+    """Start the missing runs and continue the stopped ones, `parallel` at the same time.
 
     `tick` is called about four times a second, to show progress from the runs' own event files. A run that fails ends
-    all of them, or is told to `failed` and the others go on.
+    all of them, or is reported to `failed` and the others continue.
     """
     for job in jobs:
         _check_found(job)
     left = [job for job in jobs if not (job.folder / "result.json").exists()]
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(max(1, min(parallel, len(left))), mp_context=context, initializer=_deaf) as pool:
-        futures: dict[Future[None], Job] = {pool.submit(_work, job): job for job in left}
+    with ProcessPoolExecutor(max(1, min(parallel, len(left))), mp_context=context, initializer=_ignore_ctrl_c) as pool:
+        futures: dict[Future[None], Job] = {pool.submit(_run, job): job for job in left}
         try:
             while futures:
                 done, _ = wait(futures, timeout=0.25, return_when="FIRST_COMPLETED")
@@ -105,37 +200,60 @@ def run_missing(
             raise
 
 
-def _deaf() -> None:
-    """Ctrl-C is for the process that started the runs; it ends them."""
+def _run_here(jobs: Sequence[Job], objects: Objects, tick: Callable[[], None]) -> None:
+    """The missing runs one after another in this process, which has the objects. Each trains its own copy of the model."""
+    for job in jobs:
+        _check_found(job)
+    for job in jobs:
+        _run(job, Objects(objects.benchmark, copy.deepcopy(objects.model)))
+        tick()
+
+
+def _ignore_ctrl_c() -> None:
+    """The process that started the runs handles Ctrl-C and ends them."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-def _work(job: Job) -> None:
-    from fedspecial.runs.api import resume
-
+def _run(job: Job, objects: Objects = Objects()) -> None:
     if job.folder.exists():
-        resume(job.folder)
+        resume(job.folder, benchmark=objects.benchmark, model=objects.model)
         return
-    with directory.created(job.settings) as folder:
-        resume(folder)
+    with new_run(job.settings) as folder:
+        resume(folder, benchmark=objects.benchmark, model=objects.model)
+
+
+def _results(jobs: Sequence[Job]) -> dict[str, list[Result]]:
+    results: dict[str, list[Result]] = {}
+    for job in jobs:
+        results.setdefault(job.method, []).append(resume(job.folder))
+    return results
+
+
+def _write_summary(comparison: Comparison) -> None:
+    from fedspecial.report.comparison import draw_matrices
+
+    results = dict(comparison.results)
+    draw_matrices(results, comparison.folder / "comparison.png")
+    (comparison.folder / "comparison.md").write_text(str(comparison), encoding="utf-8")
 
 
 def _check_found(job: Job) -> None:
-    """Refuse a run on disk that was asked for with other words than the ones wanted now."""
+    """Refuse an existing run whose settings differ from the requested ones."""
     if not job.folder.exists():
         return
-    found = resolve(directory.settings(job.folder)).settings()
-    # Where the data comes from sites, they took the place of these words.
+    found = resolve(directory.settings(job.folder)).flat()
+    # Where the data comes from sites, a run records these instead of the given values.
     ignored = {"out", "clients", "partition"} if found["partition"] == "sites" else {"out"}
-    for key, value in resolve(job.settings).settings().items():
+    for key, value in resolve(job.settings).flat().items():
         if key not in ignored and found.get(key) != value:
             raise InputError(
-                f"out={job.folder}: it holds a run with {key}={found.get(key)}, not {key}={value}; name another folder"
+                f"out={job.folder}: it contains a run with {key}={found.get(key)}, not {key}={value}; "
+                "name another folder"
             )
 
 
 def progress(jobs: Sequence[Job]) -> tuple[int, int | None]:
-    """Rounds done by all runs, counted in their event files, and rounds in all (None until one has begun)."""
+    """Finished rounds of all runs, counted in their event files, and all rounds (None until a run has started)."""
     done, each = 0, None
     for job in jobs:
         path = job.folder / "events.jsonl"
@@ -148,6 +266,10 @@ def progress(jobs: Sequence[Job]) -> tuple[int, int | None]:
 
 
 def cores(threads: int) -> int:
-    """How many runs fit side by side."""
+    """How many runs fit on the cores of this machine."""
     available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, available // threads)
+
+
+def _nothing() -> None:
+    pass

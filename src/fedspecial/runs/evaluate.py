@@ -7,7 +7,7 @@ from pathlib import Path
 from safetensors.torch import load_file
 from torch import nn
 
-from fedspecial.config import Resolved, resolve
+from fedspecial.config import RunSettings, resolve
 from fedspecial.core.messages import ServerState
 from fedspecial.data.benchmark import Benchmark
 from fedspecial.engine import checkpoint as checkpoints
@@ -16,7 +16,7 @@ from fedspecial.engine.client_states import ClientStates
 from fedspecial.engine.inprocess import InProcess
 from fedspecial.engine.payloads import PayloadTracker
 from fedspecial.errors import InputError
-from fedspecial.runs import directory as directory
+from fedspecial.runs import directory
 from fedspecial.runs.build import (
     apply_sites,
     fixed_threads,
@@ -38,7 +38,7 @@ def evaluate(folder: Path, benchmark: Benchmark | None = None, module: nn.Module
         return _accuracies(folder, resolved, benchmark, module)
 
 
-def _accuracies(folder: Path, resolved: Resolved, benchmark: Benchmark, module: nn.Module | None) -> dict[str, float]:
+def _accuracies(folder: Path, resolved: RunSettings, benchmark: Benchmark, module: nn.Module | None) -> dict[str, float]:
     config, method = resolved.config, resolved.method
     federation = make_federation(config, benchmark)  # missing values are filled as in the run
     benchmark = federation.benchmark
@@ -59,7 +59,7 @@ def _accuracies(folder: Path, resolved: Resolved, benchmark: Benchmark, module: 
     }
 
 
-def _finished_module(folder: Path, resolved: Resolved, benchmark: Benchmark, module: nn.Module | None) -> nn.Module:
+def _finished_module(folder: Path, resolved: RunSettings, benchmark: Benchmark, module: nn.Module | None) -> nn.Module:
     state = load_file(folder / "model.safetensors")
     outputs = state["fc.weight"].shape[0] if "fc.weight" in state else len(benchmark.classes)
     if len(benchmark.classes) > outputs:

@@ -17,7 +17,7 @@ from fedspecial.core.files import write_atomic
 from fedspecial.errors import InputError
 from fedspecial.paper.grid import key_of
 from fedspecial.report.comparison import Spread
-from fedspecial.runs import directory as directory
+from fedspecial.runs import directory
 from fedspecial.runs.compare import Job
 
 COARSE = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)

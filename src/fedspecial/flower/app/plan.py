@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from fedspecial.config import Resolved, Settings, merge_settings, resolve
+from fedspecial.config import RunSettings, Settings, given_object, merge_settings, resolve
 from fedspecial.errors import InputError
 from fedspecial.flower.governance.policy import Policy, settle
 
@@ -78,7 +78,7 @@ class Plan:
         names = {key: tuple(content.pop(key)) for key in ("sites", "tasks")}
         return Plan(**names, settings=content["settings"], policy=Policy(**content["policy"]), data=shape)
 
-    def resolved(self) -> Resolved:
+    def resolved(self) -> RunSettings:
         """All words checked, the method's own included. A checkpoint is written after every round, since sites keep
         their states to match it."""
         return resolve(self.merged_settings())
@@ -87,7 +87,7 @@ class Plan:
         given = {"clients_per_round": len(self.sites), **self.settings}
         given |= {"clients": len(self.sites), "checkpoint_seconds": 0}
         if self.data is not None:
-            given |= {"benchmark": "object:federation", "partition": "sites"}
+            given |= {"benchmark": given_object("federation"), "partition": "sites"}
         return merge_settings(given)
 
     def number(self, site: str) -> int:

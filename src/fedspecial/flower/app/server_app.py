@@ -34,7 +34,7 @@ from fedspecial.flower.app.plan import Plan
 from fedspecial.flower.app.recorder import Recorder
 from fedspecial.flower.app.site_data import server_federation
 from fedspecial.flower.app.tasks import told_to_end
-from fedspecial.runs import directory as directory
+from fedspecial.runs import directory
 from fedspecial.runs.build import fixed_threads, prepare, run_remaining, write_result
 from fedspecial.runs.provenance import data_sha256
 
@@ -66,7 +66,7 @@ def serve(grid: Grid, run_config: Mapping[str, Any], listeners: tuple[Listener, 
     folder = Path(resolved.config.out or "run")
     with _in_place(folder, plan), directory.claimed(folder), fixed_threads(resolved.config.threads):
         name = _name(folder, plan)
-        _check_words(folder, resolved.settings())
+        _check_words(folder, resolved.flat())
         if (folder / "finished.json").exists():
             log.info("%s: the run is finished", folder)
             return folder
@@ -151,7 +151,7 @@ def _name(folder: Path, plan: Plan) -> str:
 
 
 def _check_words(folder: Path, wanted: Mapping[str, Any]) -> None:
-    found = resolve(directory.settings(folder)).settings()
+    found = resolve(directory.settings(folder)).flat()
     for key, value in wanted.items():
         if key != "out" and found.get(key) != value:
             raise InputError(f"out={folder}: it holds a run with {key}={found.get(key)}, not {key}={value}")
