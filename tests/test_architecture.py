@@ -25,7 +25,7 @@ MAY_IMPORT = {
     "methods": {"core", "models", "errors"},
     "engine": {"core", "methods", "models", "data", "metrics", "config", "errors"},
     "report": {"core", "metrics", "theory", "errors"},
-    "runs": {"core", "data", "methods", "engine", "models", "metrics", "report", "config", "paper", "errors"},
+    "runs": {"core", "data", "methods", "engine", "models", "metrics", "report", "config", "errors"},
     "paper": {"core", "data", "methods", "engine", "report", "theory", "config", "runs", "errors"},
 }
 

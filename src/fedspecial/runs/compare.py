@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-import copy
-import json
-import multiprocessing
-import os
-import signal
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,7 +18,8 @@ from fedspecial.config import (
 )
 from fedspecial.errors import InputError
 from fedspecial.runs import directory
-from fedspecial.runs.api import Objects, new_run, resume, settings_of_method
+from fedspecial.runs.api import Objects, resume, settings_of_method
+from fedspecial.runs.jobs import Job, cores, run_in_process, run_missing
 
 if TYPE_CHECKING:
     from torch import nn
@@ -36,16 +31,6 @@ if TYPE_CHECKING:
 
 SEEDS = (25, 225, 2025)
 """The seeds of the paper."""
-
-
-@dataclass(frozen=True)
-class Job:
-    """One run of a comparison: its settings and its run directory."""
-
-    method: str
-    seed: int
-    settings: Settings
-    folder: Path
 
 
 @dataclass(frozen=True)
@@ -112,7 +97,7 @@ def compare(
     if objects.benchmark is None and objects.model is None:
         run_missing(planned, jobs or cores(int(planned[0].settings.get("threads", 1))), show)
     else:
-        _run_here(planned, objects, show)
+        run_in_process(planned, objects, show)
     comparison = Comparison(folder, _results(planned))
     _write_summary(comparison)
     return comparison
@@ -166,62 +151,6 @@ def _reader_options(benchmark: str | Settings) -> Iterable[str]:
     return () if is_given_object(benchmark) else reader_options(benchmark_of_preset(str(benchmark)))
 
 
-def run_missing(
-    jobs: Sequence[Job],
-    parallel: int,
-    tick: Callable[[], None],
-    failed: Callable[[Job, Exception], None] | None = None,
-) -> None:
-    """Start the missing runs and continue the stopped ones, `parallel` at the same time.
-
-    `tick` is called about four times a second, to show progress from the runs' own event files. A run that fails ends
-    all of them, or is reported to `failed` and the others continue.
-    """
-    for job in jobs:
-        _check_found(job)
-    left = [job for job in jobs if not (job.folder / "result.json").exists()]
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(max(1, min(parallel, len(left))), mp_context=context, initializer=_ignore_ctrl_c) as pool:
-        futures: dict[Future[None], Job] = {pool.submit(_run, job): job for job in left}
-        try:
-            while futures:
-                done, _ = wait(futures, timeout=0.25, return_when="FIRST_COMPLETED")
-                tick()
-                for future in done:
-                    job, error = futures.pop(future), future.exception()
-                    if error is not None and (failed is None or not isinstance(error, Exception)):
-                        raise error
-                    if error is not None and failed is not None:
-                        failed(job, error)
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            for process in multiprocessing.active_children():
-                process.terminate()
-            raise
-
-
-def _run_here(jobs: Sequence[Job], objects: Objects, tick: Callable[[], None]) -> None:
-    """The missing runs one after another in this process, which has the objects. Each trains its own copy of the model."""
-    for job in jobs:
-        _check_found(job)
-    for job in jobs:
-        _run(job, Objects(objects.benchmark, copy.deepcopy(objects.model)))
-        tick()
-
-
-def _ignore_ctrl_c() -> None:
-    """The process that started the runs handles Ctrl-C and ends them."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-
-
-def _run(job: Job, objects: Objects = Objects()) -> None:
-    if job.folder.exists():
-        resume(job.folder, benchmark=objects.benchmark, model=objects.model)
-        return
-    with new_run(job.settings) as folder:
-        resume(folder, benchmark=objects.benchmark, model=objects.model)
-
-
 def _results(jobs: Sequence[Job]) -> dict[str, list[Result]]:
     results: dict[str, list[Result]] = {}
     for job in jobs:
@@ -235,40 +164,6 @@ def _write_summary(comparison: Comparison) -> None:
     results = dict(comparison.results)
     draw_matrices(results, comparison.folder / "comparison.png")
     (comparison.folder / "comparison.md").write_text(str(comparison), encoding="utf-8")
-
-
-def _check_found(job: Job) -> None:
-    """Refuse an existing run whose settings differ from the requested ones."""
-    if not job.folder.exists():
-        return
-    found = resolve(directory.settings(job.folder)).flat()
-    # Where the data comes from sites, a run records these instead of the given values.
-    ignored = {"out", "clients", "partition"} if found["partition"] == "sites" else {"out"}
-    for key, value in resolve(job.settings).flat().items():
-        if key not in ignored and found.get(key) != value:
-            raise InputError(
-                f"out={job.folder}: it contains a run with {key}={found.get(key)}, not {key}={value}; "
-                "name another folder"
-            )
-
-
-def progress(jobs: Sequence[Job]) -> tuple[int, int | None]:
-    """Finished rounds of all runs, counted in their event files, and all rounds (None until a run has started)."""
-    done, each = 0, None
-    for job in jobs:
-        path = job.folder / "events.jsonl"
-        lines = path.read_bytes().split(b"\n")[:-1] if path.exists() else []
-        done += sum(line.startswith(b'{"event": "round"') for line in lines)
-        if lines and each is None:
-            started = json.loads(lines[0])
-            each = len(started["tasks"]) * started["rounds"]
-    return done, None if each is None else each * len(jobs)
-
-
-def cores(threads: int) -> int:
-    """How many runs fit on the cores of this machine."""
-    available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, available // threads)
 
 
 def _nothing() -> None:
