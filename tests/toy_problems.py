@@ -15,7 +15,7 @@ from fedspecial import Benchmark, Domain, Result
 from fedspecial.config import given_object, merge_settings, resolve
 from fedspecial.engine import loop
 from fedspecial.engine.loop import Run
-from fedspecial.runs import build as session
+from fedspecial.runs import execute as execution
 from fedspecial.runs.build import fixed_threads, make_federation, prepare
 from fedspecial.runs.directory import create
 
@@ -88,13 +88,13 @@ def learn(
     """A whole run in `folder`, by default without its pictures, which take longer than the learning."""
     settings = {**QUICK, "model": "mlp", "width": 8, **settings}
     skipped = {} if pictures else dict.fromkeys(("draw_matrix", "draw_curves", "draw_drift"), DEFAULT)
-    with patch.multiple(session, **skipped) if skipped else contextlib.nullcontext():
+    with patch.multiple(execution, **skipped) if skipped else contextlib.nullcontext():
         return fedspecial.run(benchmark or rotated_blobs(), method=method, out=folder, **settings)
 
 
 def learn_settings(folder: Path, **settings: Any) -> Result:
     """A whole run of a named benchmark, without its pictures."""
-    with patch.multiple(session, **dict.fromkeys(("draw_matrix", "draw_curves", "draw_drift"), DEFAULT)):
+    with patch.multiple(execution, **dict.fromkeys(("draw_matrix", "draw_curves", "draw_drift"), DEFAULT)):
         return fedspecial.run(out=folder, **settings)
 
 

@@ -80,7 +80,7 @@ def check(
     config = _config(name, settings, data)
     found = []
     with _progress() as tick:
-        for finding in checking.check(config.benchmark, tick=tick, **_load_words(config)):
+        for finding in checking.check(str(config.benchmark), tick=tick, **_load_words(config)):
             found.append(finding)
             _say(f"{MARKS[finding.level]} {finding.line}")
     bad = sum(finding.level == "bad" for finding in found)
@@ -99,7 +99,7 @@ def show(
     """One picture: samples of each domain and class, and the label histogram per client for the chosen alpha."""
     config = _config(name, settings, data)
     with _progress() as tick:
-        benchmark = catalogue.load(config.benchmark, notice=_say, tick=tick, **_load_words(config))
+        benchmark = catalogue.load(str(config.benchmark), notice=_say, tick=tick, **_load_words(config))
     path = out or Path(f"{name}.png")
     _draw(config, benchmark, path)
     _say(f"wrote {path}")
@@ -137,7 +137,7 @@ def _texts(config: Config, benchmark: Benchmark) -> list[list[tuple[str, ...]]]:
 
     from fedspecial.data.benchmarks import corpora, own
 
-    request = catalogue.request_for(config.benchmark, _folder(config), config.domains, **config.options)
+    request = catalogue.request_for(str(config.benchmark), _folder(config), config.domains, **config.options)
     request = replace(request, on_bad="skip")
     read = own.texts if config.benchmark == "folders" else corpora.texts
     return [read(request, domain.name, benchmark.classes) for domain in benchmark.domains]

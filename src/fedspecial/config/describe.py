@@ -66,7 +66,7 @@ def _type_text(part: Schema, schema: Schema) -> str:
         return str(part["const"])
     if "anyOf" in part:
         options = [option for option in part["anyOf"] if "$ref" not in option]
-        return _alternatives(_type_text(option, schema) for option in options)
+        return _alternatives(option.get("title") or _type_text(option, schema) for option in options)
     kind = part.get("type")
     if kind in ("integer", "number"):
         return f"{'whole number' if kind == 'integer' else 'number'}{_range_text(part)}"

@@ -59,7 +59,12 @@ def _server_lr(value: object) -> object:
 Names = Annotated[
     tuple[str, ...],
     BeforeValidator(_split),
-    WithJsonSchema({"anyOf": [{"type": "array", "items": {"type": "string"}}, {"type": "string"}]}),
+    WithJsonSchema(
+        {
+            "title": "names separated by commas",
+            "anyOf": [{"type": "array", "items": {"type": "string"}}, {"type": "string"}],
+        }
+    ),
 ]
 NameOrObject = str | GivenObject
 Positive = Annotated[float, Field(gt=0)]

@@ -108,7 +108,7 @@ def resume(
     objects.check_complete(settings, f"fedspecial.resume({str(folder)!r}, …)")
     with directory.claimed(folder):
         run_settings = resolve(settings, objects.method)
-        from fedspecial.runs.build import execute
+        from fedspecial.runs.execute import execute
 
         return execute(folder, run_settings, objects.benchmark, objects.model, tuple(listeners))
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import json
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import safetensors.torch
@@ -13,9 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from fedspecial import models
-from fedspecial.config import Config, RunSettings, data_folder
-from fedspecial.core.events import DataNotice, Event, EventLog, RunResumed, RunStarted, read_events
-from fedspecial.core.files import write_atomic
+from fedspecial.config import Config, GivenObject, RunSettings, data_folder
+from fedspecial.core.events import Event, EventLog
 from fedspecial.core.messages import ServerState
 from fedspecial.core.streams import stream, stream_seed, torch_stream
 from fedspecial.core.vector import FlatModel
@@ -23,65 +21,20 @@ from fedspecial.data.benchmark import Benchmark, Domain
 from fedspecial.data.federation import Federation
 from fedspecial.data.impute import impute
 from fedspecial.data.partition import Partition, make_partition
-from fedspecial.engine import checkpoint as checkpoints
 from fedspecial.engine.checkpoint import Checkpoint, Checkpointer, Position
 from fedspecial.engine.client import ClientRunner
 from fedspecial.engine.client_states import ClientStates
 from fedspecial.engine.head import wider_head
 from fedspecial.engine.inprocess import Engine, InProcess
 from fedspecial.engine.local import LocalTraining
-from fedspecial.engine.loop import Run, learn
+from fedspecial.engine.loop import Run
 from fedspecial.engine.payloads import PayloadTracker
 from fedspecial.errors import InputError
 from fedspecial.methods.base import Method, ProblemSpec
 from fedspecial.report.certificate import issue
-from fedspecial.report.model_card import model_card
-from fedspecial.report.plots import draw_curves, draw_drift, draw_matrix
-from fedspecial.report.result import Result, result_of
-from fedspecial.runs import directory
-from fedspecial.runs.provenance import data_sha256, versions
 
 Listener = Callable[[Event], None]
 Connect = Callable[[ClientRunner, Checkpointer, Checkpoint | None], Engine]
-
-
-def execute(
-    folder: Path,
-    resolved: RunSettings,
-    benchmark: Benchmark | None,
-    module: nn.Module | None,
-    listeners: tuple[Listener, ...] = (),
-) -> Result:
-    """Run what the run directory says, from its beginning or its checkpoint, and write the result there."""
-    with fixed_threads(resolved.config.threads):
-        notices: list[str] = []
-        benchmark = benchmark.check() if benchmark else load_benchmark(resolved.config, notices.append)
-        resolved = apply_sites(resolved, benchmark)
-        saved = checkpoints.load(folder / "checkpoint")
-        federation = make_federation(resolved.config, benchmark)
-        federation.check()
-        data = data_sha256(benchmark)
-        if saved is not None and directory.about(folder).get("data_sha256", data) != data:
-            raise InputError(f"{folder}: the data differs from the data with which the run began (another hash)")
-        run = prepare(folder, resolved, federation, module, saved, listeners)
-        run_remaining(folder, resolved, run, saved, data, notices)
-        return write_result(folder, run)
-
-
-def run_remaining(
-    folder: Path, resolved: RunSettings, run: Run, saved: Checkpoint | None, data: str, notices: Iterable[str] = ()
-) -> None:
-    """Train the tasks and rounds that are left; `data` is the hash of the data."""
-    with contextlib.closing(run.log):
-        if saved is None:
-            directory.write_settings(folder, resolved.flat(), {**versions(), "data_sha256": data})
-            run.emit(_started(run))
-            for text in notices:
-                run.emit(DataNotice(text))
-        else:
-            run.tell(_started(run))
-            run.tell(RunResumed(saved.position.task, saved.position.round))
-        learn(run)
 
 
 def prepare(
@@ -185,11 +138,12 @@ def _networks(method: Method, problem: ProblemSpec, seed: int, device: torch.dev
 
 
 def load_benchmark(config: Config, notice: Callable[[str], None] = lambda text: None) -> Benchmark:
-    """The benchmark of a run. With `holdout`, a part of its training samples plays the test set, to tune on."""
+    """The benchmark of a run. With `holdout`, a part of the training samples replaces the test samples, for tuning."""
     from fedspecial.data import catalogue
 
+    name = _name_in("benchmark", config.benchmark)
     benchmark = catalogue.load(
-        config.benchmark,
+        name,
         data=data_folder(config),
         domains=config.domains,
         cap=config.cap,
@@ -197,11 +151,17 @@ def load_benchmark(config: Config, notice: Callable[[str], None] = lambda text: 
         seed=config.seed,
         on_bad=config.on_bad,
         notice=notice,
-        **config.options_for(catalogue.entry(config.benchmark).options),
+        **config.options_for(catalogue.entry(name).options),
     )
     if config.holdout:
         benchmark = benchmark.held_out(config.holdout, config.seed)
     return benchmark.check()
+
+
+def _name_in(key: str, value: str | GivenObject) -> str:
+    if isinstance(value, GivenObject):
+        raise InputError(f"{key}={value.object}: this is a Python object, which can be passed only from Python")
+    return value
 
 
 def apply_sites(resolved: RunSettings, benchmark: Benchmark) -> RunSettings:
@@ -251,7 +211,12 @@ def make_module(config: Config, benchmark: Benchmark, outputs: int, module: nn.M
     if module is None:
         shape, seed = benchmark.input_shape, stream_seed(config.seed, "init") % 2**63
         module = models.build(
-            config.model, input_shape=shape, num_classes=outputs, width=config.width, seed=seed, encoder=config.encoder
+            _name_in("model", config.model),
+            input_shape=shape,
+            num_classes=outputs,
+            width=config.width,
+            seed=seed,
+            encoder=config.encoder,
         )
         if config.weights is not None:
             _load_weights(module, Path(config.weights))
@@ -275,27 +240,6 @@ def _load_weights(module: nn.Module, path: Path) -> None:
     module.load_state_dict(fitting, strict=False)
 
 
-def write_result(folder: Path, run: Run) -> Result:
-    """Derive every file from the events; result.json comes last and marks the run as finished."""
-    events = read_events(folder / "events.jsonl")
-    result = result_of(events)
-    named = {name: tensor.clone() for name, tensor in run.model.layout.named(run.vector.cpu())}
-    write_atomic(folder / "model.safetensors", safetensors.torch.save(named))
-    card = model_card(
-        result,
-        command=f"fedspecial run {folder / 'config.yaml'}",
-        licence=run.federation.benchmark.licence,
-        weights=run.model.layout.num_weights,
-        model=run.config.model,
-    )
-    write_atomic(folder / "README.md", card.encode())
-    draw_matrix(result, folder / "matrix.png")
-    draw_curves(events, folder / "curves.png")
-    draw_drift(events, folder / "drift.png")
-    write_atomic(folder / "result.json", (json.dumps(result.to_json(), indent=1) + "\n").encode())
-    return result
-
-
 @contextlib.contextmanager
 def fixed_threads(threads: int) -> Iterator[None]:
     """The same number of threads gives the same sums; it is put back afterwards."""
@@ -305,20 +249,3 @@ def fixed_threads(threads: int) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
-
-
-def _started(run: Run) -> RunStarted:
-    layout, benchmark = run.model.layout, run.federation.benchmark
-    return RunStarted(
-        run.method.name,
-        asdict(run.method),
-        benchmark.name,
-        run.config.seed,
-        benchmark.task_names,
-        run.config.rounds,
-        run.federation.clients,
-        layout.num_weights,
-        layout.size - layout.num_weights,
-        layout.fingerprint,
-        versions(),
-    )

@@ -111,16 +111,11 @@ def plan(
     out: Path,
 ) -> list[Job]:
     """All runs, checked before the first one starts. A method's own setting goes only to methods that have it."""
-    own = {}
-    for method in chosen:
-        mine = {"method": method} if isinstance(method, str) else settings_of_method(method)
-        if mine["method"] in own:
-            raise InputError(f"methods={mine['method']}: a method can be given only once")
-        own[mine["method"]] = mine
-    if not own or not seeds or len(set(seeds)) < len(seeds):
-        raise InputError(
-            f"methods={','.join(own)} seeds={','.join(map(str, seeds))}: give at least one, and each only once"
-        )
+    each = [{"method": method} if isinstance(method, str) else settings_of_method(method) for method in chosen]
+    own = {mine["method"]: mine for mine in each}
+    for key, values in (("methods", [mine["method"] for mine in each]), ("seeds", list(seeds))):
+        if not values or len(set(values)) < len(values):
+            raise InputError(f"{key}={','.join(map(str, values))}: give at least one, and each only once")
     known = {name: _fields(name) for name in own}
     common = {*Config.model_fields, *_reader_options(benchmark), "methods"}
     for key in settings:

@@ -35,7 +35,8 @@ from fedspecial.flower.app.recorder import Recorder
 from fedspecial.flower.app.site_data import server_federation
 from fedspecial.flower.app.tasks import told_to_end
 from fedspecial.runs import directory
-from fedspecial.runs.build import fixed_threads, prepare, run_remaining, write_result
+from fedspecial.runs.build import fixed_threads, prepare
+from fedspecial.runs.execute import run_remaining, write_result
 from fedspecial.runs.provenance import data_sha256
 
 log = logging.getLogger("fedspecial.flower")
