@@ -106,7 +106,7 @@ def resolve(settings: Mapping[str, Any], method: Method | None = None) -> RunSet
     if method is None:
         own = {k: v for k, v in settings.items() if k not in Config.model_fields}
         method = _make_method(config.method, own)
-    method.check(adaptive=config.optimizer != "sgd")
+    method.check_settings(adaptive=config.optimizer != "sgd")
     return RunSettings(config, method)
 
 
