@@ -20,7 +20,7 @@ def numbers(first: str, last: str | None) -> set[int]:
 
 
 ROWS = [
-    (numbers(*(match["lines"].split("–") + [""])[:2]), match["file"], match["function"])
+    (numbers(match["lines"].split("–")[0], match["lines"].split("–")[-1]), match["file"], match["function"])
     for match in ROW.finditer(PAGE.read_text(encoding="utf-8"))
 ]
 
