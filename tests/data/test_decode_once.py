@@ -13,7 +13,7 @@ import pytest
 
 from fedspecial.data import cache as caching
 from fedspecial.data import catalogue
-from fedspecial.data.formats.common import Bad, Chunk
+from fedspecial.data.loading.bad_rows import BadRows, Chunk
 from fedspecial.errors import InputError
 
 
@@ -23,7 +23,7 @@ class Builder:
     def __init__(self, bad_row: int | None = None, stop_after: int | None = None) -> None:
         self.calls, self.bad_row, self.stop_after = 0, bad_row, stop_after
 
-    def __call__(self, bad: Bad) -> Iterator[Chunk]:
+    def __call__(self, bad: BadRows) -> Iterator[Chunk]:
         self.calls += 1
         for row in range(4):
             if row == self.stop_after:
@@ -141,7 +141,7 @@ def test_default_folder_follows_the_desktop_rule(monkeypatch: pytest.MonkeyPatch
 def test_a_second_load_decodes_no_image(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     factories.tree(tmp_path / "PACS", catalogue.entry("pacs").domains, factories.PACS_CLASSES, 4)
     first = catalogue.load("pacs", data=tmp_path, image_size=16, cache=cache)
-    monkeypatch.setattr("fedspecial.data.formats.folders._picture", lambda *_: pytest.fail("decoded again"))
+    monkeypatch.setattr("fedspecial.data.formats.image_folders._decode_image", lambda *_: pytest.fail("decoded again"))
     again = catalogue.load("pacs", data=tmp_path, image_size=16, cache=cache)
     for one, other in zip(first.domains, again.domains, strict=True):
         assert one.train.x.equal(other.train.x)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from fedspecial.data import catalogue
 from fedspecial.data.benchmark import Benchmark, Domain, Samples
-from fedspecial.data.benchmarks.tables import ALWAYS_KNOWN, FEATURES
+from fedspecial.data.benchmarks.heart import ALWAYS_KNOWN, FEATURES
 from fedspecial.data.impute import impute
 from fedspecial.data.partition import Partition, iid
 

@@ -21,8 +21,8 @@ def test_a_preset_resolves(name: str) -> None:
     words = preset_settings(name)
     entry = catalogue.entry(words["benchmark"])
     domains = words.get("domains")
-    catalogue.pick(entry, tuple(domains) if domains else None)
-    catalogue.merged(entry, words.get("options", {}))
+    catalogue.choose_domains(entry, tuple(domains) if domains else None)
+    catalogue.merge_options(entry, words.get("options", {}))
     assert set(words) - {"methods"} <= set(Config.model_fields)
     found = merge_settings({"benchmark": name, "method": "special"})
     assert found["benchmark"] == entry.name

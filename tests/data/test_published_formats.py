@@ -13,9 +13,10 @@ import pytest
 import torch
 
 from fedspecial.data import catalogue
-from fedspecial.data.formats import libsvm, mat, tokens
-from fedspecial.data.formats.assemble import capped, split
-from fedspecial.data.formats.common import Bad
+from fedspecial.data.formats import libsvm, mat
+from fedspecial.data.loading import tokens
+from fedspecial.data.loading.bad_rows import BadRows
+from fedspecial.data.loading.splits import cap_rows, split_rows
 from fedspecial.errors import InputError
 
 DIGITS = ("usps", "svhn", "femnist", "mnist")
@@ -71,7 +72,7 @@ def test_emnist_is_stood_upright(tmp_path: Path, cache: Path) -> None:
     assert np.array_equal(x[0, 0, 2:30, 2:30].numpy(), raw[0].T)
 
 
-@pytest.mark.parametrize(("upright", "lying"), [("emnist", "emnist-lying"), ("femnist", "femnist-lying")])
+@pytest.mark.parametrize(("upright", "lying"), [("emnist", "emnist-transposed"), ("femnist", "femnist-transposed")])
 def test_lying_digits_are_the_upright_ones_mirrored_at_the_diagonal(
     upright: str, lying: str, tmp_path: Path, cache: Path
 ) -> None:
@@ -85,8 +86,8 @@ def test_lying_digits_are_the_upright_ones_mirrored_at_the_diagonal(
 def test_labels_of_usps_and_svhn_become_digits(tmp_path: Path) -> None:
     factories.libsvm(tmp_path / "usps.bz2", 10)
     factories.mat(tmp_path / "train_32x32.mat", 10)
-    assert libsvm.read(tmp_path / "usps.bz2", Bad())[1].tolist() == list(range(10))
-    assert mat.read(tmp_path / "train_32x32.mat", Bad())[1].tolist() == list(range(10))
+    assert libsvm.read(tmp_path / "usps.bz2", BadRows())[1].tolist() == list(range(10))
+    assert mat.read(tmp_path / "train_32x32.mat", BadRows())[1].tolist() == list(range(10))
 
 
 def test_domains_are_chosen_and_ordered(tmp_path: Path, cache: Path) -> None:
@@ -106,7 +107,7 @@ def test_cap_takes_a_fixed_and_representative_choice(tmp_path: Path, cache: Path
 @pytest.mark.parametrize("cap", [3, 7, 50, 99])
 def test_cap_is_met_exactly_and_leaves_no_class_out(cap: int) -> None:
     labels = np.array([0] * 90 + [1] * 8 + [2] * 2)
-    rows = capped(labels, cap, 0, "d")
+    rows = cap_rows(labels, cap, 0, "d")
     assert rows is not None
     assert len(set(rows.tolist())) == cap
     assert set(labels[rows]) == {0, 1, 2}
@@ -114,12 +115,12 @@ def test_cap_is_met_exactly_and_leaves_no_class_out(cap: int) -> None:
 
 def test_the_split_is_70_30_in_each_class_and_fixed_by_the_seed() -> None:
     labels = np.repeat([0, 1, 2], [100, 50, 10])
-    train, test = split(labels, 25, "photo")
+    train, test = split_rows(labels, 25, "photo")
     assert np.array_equal(np.sort(np.concatenate([train, test])), np.arange(160))
     assert np.bincount(labels[train]).tolist() == [70, 35, 7]
-    assert np.array_equal(train, split(labels, 25, "photo")[0])
-    assert not np.array_equal(train, split(labels, 26, "photo")[0])
-    assert not np.array_equal(train, split(labels, 25, "sketch")[0])
+    assert np.array_equal(train, split_rows(labels, 25, "photo")[0])
+    assert not np.array_equal(train, split_rows(labels, 26, "photo")[0])
+    assert not np.array_equal(train, split_rows(labels, 25, "sketch")[0])
 
 
 def test_pacs_and_vlcs_are_trees(tmp_path: Path, cache: Path) -> None:
@@ -217,7 +218,7 @@ def test_words_hash_alike_everywhere() -> None:
     ids = tokens.hashed([("Good film!",), ("good FILM !",)], vocab=1000, length=5)
     assert ids[0].tolist() == ids[1].tolist()
     code = (
-        "from fedspecial.data.formats.tokens import hashed;"
+        "from fedspecial.data.loading.tokens import hashed;"
         "print(hashed([('Good film!',)], vocab=1000, length=5).tolist())"
     )
     run = subprocess.run(

@@ -11,9 +11,9 @@ import pytest
 import torch
 
 from fedspecial.data import catalogue
-from fedspecial.data.benchmarks.tables import read_hospital
+from fedspecial.data.benchmarks.heart import read_hospital
 from fedspecial.data.check import check
-from fedspecial.data.formats.common import Bad
+from fedspecial.data.loading.bad_rows import BadRows
 from fedspecial.data.impute import impute
 from fedspecial.data.partition import make_partition
 
@@ -85,7 +85,7 @@ def test_hearts_two_publications_agree(real: Path) -> None:
     with (real / "HeartDisease/all_hospitals.csv").open() as stream:
         rows = list(csv.DictReader(stream))
     for name in ("cleveland", "hungarian", "switzerland", "va"):
-        x, y = read_hospital(real / f"HeartDisease/processed.{name}.data", name, Bad())
+        x, y = read_hospital(real / f"HeartDisease/processed.{name}.data", name, BadRows())
         theirs = [row for row in rows if row["hospital"] == name]
         assert y.tolist() == [int(row["label"]) for row in theirs]
         assert np.allclose(x[:, 0] * 9 + 54, [float(row["age"]) for row in theirs], atol=1e-3)
