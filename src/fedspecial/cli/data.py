@@ -76,8 +76,8 @@ def check(
 ) -> None:
     """Read every sample once and report counts, shapes, labels, checksums and missing files.
 
-    The exit code is 0 if all data can be used, even if there is less than was published (--strict: then 2), and 2 if anything
-    is missing or cannot be read.
+    The exit code is 0 if all data can be used, even if there is less than was published (--strict: then 2), and 2
+    if anything is missing or cannot be read.
     """
     from fedspecial.data import check as checking
 
@@ -144,7 +144,7 @@ def _texts(config: Config, benchmark: Benchmark) -> list[list[tuple[str, ...]]]:
 
 
 def _config(name: str, settings: list[str] | None, data: Path | None) -> Config:
-    """The settings of a benchmark or preset, replaced by the user's; the benchmark's own options may be given like settings."""
+    """The settings of a benchmark or preset, replaced by the user's. The benchmark's options are given like settings."""
     from fedspecial.config import Config, merge_settings, parse_pairs, preset_settings
 
     given = parse_pairs(settings or [])

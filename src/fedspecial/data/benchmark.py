@@ -34,7 +34,7 @@ class Samples:
 
     @staticmethod
     def of(source: Any, name: str = "samples") -> Samples:
-        """From `Samples`, a pair of arrays, or any `torch.utils.data.Dataset`, which is read once and kept in memory."""
+        """From `Samples`, a pair of arrays, or a `torch.utils.data.Dataset`, which is read once and kept in memory."""
         if isinstance(source, Samples):
             return source
         if isinstance(source, tuple) and len(source) == 2:
@@ -54,7 +54,10 @@ class Samples:
 
 @dataclass(frozen=True)
 class Domain:
-    """The data of one task. `sites` has the training rows of each given site; if it is None, the rows are partitioned."""
+    """The data of one task.
+
+    sites: the training rows of each site, if the sites are given; None if the rows are to be partitioned
+    """
 
     name: str
     train: Samples

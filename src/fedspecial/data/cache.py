@@ -1,13 +1,14 @@
 """A cache of decoded images: uint8 arrays in memory-mapped files that later runs and other processes share.
 
-An entry is identified by *content*: the SHA-256 of the bytes of every source file and of the recipe (reader, its version,
-image size, labels). Data that was moved or copied still finds its entry; data that changed does not. To avoid reading ten
-thousand files for one lookup, a small file remembers the digest for a list of (path, size, modification time), as version
-control systems do; if any of them differs, the bytes are hashed again.
+An entry is identified by *content*: the SHA-256 of the bytes of every source file and of the recipe (reader, its
+version, image size, labels). Data that was moved or copied still finds its entry; data that changed does not. To
+avoid reading ten thousand files for one lookup, a small file remembers the digest for a list of (path, size,
+modification time), as version control systems do; if any of them differs, the bytes are hashed again.
 
-An entry consists of two files. `KEY.bin` has the inputs followed by the labels. `KEY.json` has the shape, the length, the
-CRC-32 of every block and the skipped samples. It is written last, so an interrupted write never leaves a partial entry.
-Reading checks length and blocks; a damaged entry is decoded again, with a notice. Nothing is ever unpickled.
+An entry consists of two files. `KEY.bin` has the inputs followed by the labels. `KEY.json` has the shape, the
+length, the CRC-32 of every block and the skipped samples. It is written last, so an interrupted write never leaves
+a partial entry. Reading checks length and blocks; a damaged entry is decoded again, with a notice. Nothing is ever
+unpickled.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Benchmarks by name: look up an entry, load a benchmark.
 
-A name is that of a built-in benchmark or ``file.py:function``. Importing this module does not import torch; loading does.
+A name is that of a built-in benchmark or ``file.py:function``. Importing this module does not import torch; loading
+does.
 """
 
 from __future__ import annotations

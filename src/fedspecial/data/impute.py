@@ -1,10 +1,10 @@
 """Missing values of tables, filled by each client from its own data.
 
-A hospital must not learn the mean of another hospital, nor its own mean of patients yet to come. Therefore the training
-rows of a client are filled with the column means of that client's own training rows of that domain, and with 0, the centre
-of a standardised feature, if the client has no value at all. Test rows belong to no client; they are filled with the mean of
-the clients' fill values, which is all that a server could know. Indicator columns, made by the reader, still show which
-values were missing.
+A hospital must not learn the mean of another hospital, nor its own mean of patients yet to come. Therefore the
+training rows of a client are filled with the column means of that client's own training rows of that domain, and
+with 0, the centre of a standardised feature, if the client has no value at all. Test rows belong to no client; they
+are filled with the mean of the clients' fill values, which is all that a server could know. Indicator columns, made
+by the reader, still show which values were missing.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from fedspecial.data.partition import Partition
 
 
 def impute(benchmark: Benchmark, partitions: Sequence[Partition]) -> Benchmark:
-    """The benchmark without NaN. `partitions` are those of its domains, in order. Data other than tables is unchanged."""
+    """The benchmark without NaN, given the partitions of its domains in order. Only tables are changed."""
     if benchmark.kind != "table":
         return benchmark
     filled = (_filled(*pair) for pair in zip(benchmark.domains, partitions, strict=True))

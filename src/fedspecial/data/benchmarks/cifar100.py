@@ -40,7 +40,7 @@ def count(request: LoadRequest, domain: str) -> tuple[int, int | None]:
 
 
 def load(request: LoadRequest) -> Benchmark:
-    """Labels are numbered in the order in which the tasks are learned, so that the growing head only appends outputs."""
+    """Labels are numbered in the order in which tasks are learned, so that the growing head only appends outputs."""
     from fedspecial.data.benchmark import Benchmark
     from fedspecial.data.loading.splits import domain_as_published
 

@@ -1,7 +1,8 @@
 """Digit-10: four published sets of digits with one input shape (3×32×32); FEMNIST's digits as a further domain.
 
-EMNIST's files contain each image transposed (rows and columns exchanged), and common readers return them like that. Here
-`emnist` is upright, `emnist-transposed` is as in the files, and `femnist-transposed` is FEMNIST transposed in the same way.
+EMNIST's files contain each image transposed (rows and columns exchanged), and common readers return them like that.
+Here `emnist` is upright, `emnist-transposed` is as in the files, and `femnist-transposed` is FEMNIST transposed in
+the same way.
 """
 
 from __future__ import annotations

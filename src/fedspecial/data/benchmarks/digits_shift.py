@@ -1,9 +1,9 @@
 """digits-shift: handwritten digits in four visual styles, rendered from scikit-learn's data. Nothing to download.
 
-`load` builds the four domains from `sklearn.datasets.load_digits` (1,797 digits of 8×8 pixels) and the two photographs of
-`load_sample_images`. Every digit appears once in every domain, each time rotated, slanted, scaled and shifted slightly
-differently. A fixed quarter of each digit's examples is reserved for testing, the same examples in all domains, so no test
-digit is seen during training in any domain.
+`load` builds the four domains from `sklearn.datasets.load_digits` (1,797 digits of 8×8 pixels) and the two
+photographs of `load_sample_images`. Every digit appears once in every domain, each time rotated, slanted, scaled
+and shifted slightly differently. A fixed quarter of each digit's examples is reserved for testing, the same
+examples in all domains, so no test digit is seen during training in any domain.
 
 How the preset (`presets/digits-shift.yaml`) was chosen, using only ``split="validation"``, which holds out a quarter of
 the training digits and leaves the test digits untouched:
@@ -20,9 +20,9 @@ the training digits and leaves the test digits untouched:
   SPECIAL-C   67.7  68.9  67.8  68.3  68.2  67.9  67.7  66.4  66.6
   ==========  ====  ====  ====  ====  ====  ====  ====  ====  ====
 
-  Hence λ = 0.25 for SPECIAL and 0.2 for SPECIAL-C. The regularisation has a price: at λ = 0.25 the accuracy on the domain
-  just learned is 76 to 78 % from the second domain on, where FedAvg reaches 87 to 92 %. FedProx's μ is the usual 0.01 and
-  was not tuned.
+  Hence λ = 0.25 for SPECIAL and 0.2 for SPECIAL-C. The regularisation has a price: at λ = 0.25 the accuracy on the
+  domain just learned is 76 to 78 % from the second domain on, where FedAvg reaches 87 to 92 %. FedProx's μ is the
+  usual 0.01 and was not tuned.
 """
 
 from __future__ import annotations

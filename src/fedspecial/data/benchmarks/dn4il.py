@@ -1,4 +1,4 @@
-"""DN4IL: a subset of DomainNet. List files with lines `domain/class/file label` say which images belong to which part."""
+"""DN4IL: a subset of DomainNet, selected and split by list files with lines `domain/class/file label`."""
 
 from __future__ import annotations
 
@@ -101,9 +101,8 @@ def _present(
     report_skipped(f"domain '{domain}' {part}", bad.found, request.notice)
     rows = bad.good_rows(len(files))
     if len(rows) == 0:
-        raise InputError(
-            f"domain '{domain}' {part}: none of the {len(files)} images of {listed} exists{request.download_hint(domain)}"
-        )
+        hint = request.download_hint(domain)
+        raise InputError(f"domain '{domain}' {part}: none of the {len(files)} images of {listed} exists{hint}")
     return [files[row] for row in rows], labels[rows]
 
 

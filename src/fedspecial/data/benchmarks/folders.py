@@ -165,8 +165,9 @@ def _features(
         present = sorted({cell for cell in cells if cell.lower() not in csv_table.MISSING})
         if present and not any(csv_table.is_number(cell) for cell in present):
             if len(present) > csv_table.MAX_CATEGORIES:
+                limit = csv_table.MAX_CATEGORIES
                 raise InputError(
-                    f"column '{header[index]}': {len(present)} distinct texts, at most {csv_table.MAX_CATEGORIES} are allowed"
+                    f"column '{header[index]}': {len(present)} distinct texts, at most {limit} are allowed"
                 )
             codes = np.array([present.index(cell) if cell in present else -1 for cell in cells])
             block = (codes[:, None] == np.arange(len(present))).astype(np.float64)
@@ -221,8 +222,8 @@ def _sorted_labels(labels: set[str]) -> list[str]:
 def _standardised(benchmark: Benchmark) -> Benchmark:
     """Columns standardised with the mean and deviation of the first domain's training rows.
 
-    Later domains are not known when training begins. A federation can compute both numbers from sums and sums of squares,
-    without sharing rows.
+    Later domains are not known when training begins. A federation can compute both numbers from sums and sums of
+    squares, without sharing rows.
     """
     import torch
 

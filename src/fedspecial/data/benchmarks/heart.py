@@ -1,7 +1,7 @@
 """Heart disease in four hospitals (UCI): 13 features per patient, healthy or ill.
 
-A missing value is NaN here; `fedspecial.data.impute` fills it once the client that owns the row is known. Each feature that
-can be missing has an indicator column, which is 1 where the value was missing.
+A missing value is NaN here; `fedspecial.data.impute` fills it once the client that owns the row is known. Each
+feature that can be missing has an indicator column, which is 1 where the value was missing.
 """
 
 from __future__ import annotations

@@ -56,9 +56,8 @@ def read(path: Path, display_name: str, bad: BadRows, header: Sequence[str] = ()
 
 def column_index(table: CsvTable, name: str, display_name: str) -> int:
     if name not in table.header:
-        raise InputError(
-            f"{display_name}: row 1: no column '{name}' among {', '.join(table.header)}{did_you_mean(name, table.header)}"
-        )
+        hint = did_you_mean(name, table.header)
+        raise InputError(f"{display_name}: row 1: no column '{name}' among {', '.join(table.header)}{hint}")
     return table.header.index(name)
 
 

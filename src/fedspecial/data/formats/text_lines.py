@@ -1,6 +1,7 @@
 """Labelled texts, one per line: tab-separated columns under a header (GLUE, MRPC) or `label<TAB>text` (FDU-MTL).
 
-Files are read as bytes and decoded line by line, so that a line in another encoding is one bad sample and not a bad file.
+Files are read as bytes and decoded line by line, so that a line in another encoding is one bad sample and not a bad
+file.
 """
 
 from __future__ import annotations
