@@ -27,7 +27,7 @@ def test_folder_names_are_domains_and_classes(tmp_path: Path, cache: Path) -> No
 
 def test_an_unknown_domain_is_refused_with_a_suggestion(tmp_path: Path, cache: Path) -> None:
     factories.tree(tmp_path, ("winter",), ("oak", "fir"), 5)
-    with pytest.raises(InputError, match=r"no folder 'wintr'.*did you mean 'winter'"):
+    with pytest.raises(InputError, match=r"domains=wintr: there is no such folder.*did you mean 'winter'"):
         catalogue.load("folders", data=tmp_path, cache=cache, domains=("wintr",))
 
 

@@ -251,8 +251,8 @@ def test_word_pairs_follow_the_words() -> None:
     ("settings", "message"),
     [
         ({"name": "digit11"}, "did you mean 'digit10'"),
-        ({"domains": ("usps", "minst")}, "no domain 'minst'.*did you mean 'mnist'"),
-        ({"domains": ("usps", "usps")}, "'usps' is given twice"),
+        ({"domains": ("usps", "minst")}, "domains=minst: .*no such domain.*did you mean 'mnist'"),
+        ({"domains": ("usps", "usps")}, "domains=usps: is given twice"),
         ({"lenght": 3}, "lenght: unknown option of 'digit10'"),
         ({"cap": 0}, "cap=0"),
         ({"cap": 5}, "cap=5: domain 'usps' has 10 classes"),

@@ -144,7 +144,7 @@ def _texts(config: Config, benchmark: Benchmark) -> list[list[tuple[str, ...]]]:
 
 
 def _config(name: str, settings: list[str] | None, data: Path | None) -> Config:
-    """The settings of a benchmark or preset, replaced by the user's. The benchmark's options are given like settings."""
+    """The settings of a benchmark or preset, replaced by the user's. The benchmark's options count as settings."""
     from fedspecial.config import Config, merge_settings, parse_pairs, preset_settings
 
     given = parse_pairs(settings or [])

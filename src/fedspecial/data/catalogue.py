@@ -116,11 +116,11 @@ def choose_domains(chosen: Entry, domains: tuple[str, ...] | None) -> tuple[str,
     for domain in domains:
         if known and domain not in known:
             raise InputError(
-                f"domains: '{chosen.name}' has no domain '{domain}', only {', '.join(known)}"
+                f"domains={domain}: '{chosen.name}' has no such domain, only {', '.join(known)}"
                 f"{did_you_mean(domain, known)}"
             )
         if domains.count(domain) > 1:
-            raise InputError(f"domains: '{domain}' is given twice")
+            raise InputError(f"domains={domain}: is given twice")
     return tuple(domains)
 
 

@@ -101,6 +101,6 @@ def _select(spec: str, benchmark: Benchmark, domains: tuple[str, ...]) -> Benchm
     for name in domains:
         if name not in by_name:
             raise InputError(
-                f"domains: '{spec}' has no domain '{name}', only {', '.join(by_name)}{did_you_mean(name, by_name)}"
+                f"domains={name}: '{spec}' has no such domain, only {', '.join(by_name)}{did_you_mean(name, by_name)}"
             )
     return replace(benchmark, domains=tuple(by_name[name] for name in domains))

@@ -69,7 +69,7 @@ def load(*, domains: tuple[str, ...] | None = None, cap: int | None = None, spli
     for name in chosen:
         if name not in DOMAINS:
             raise InputError(
-                f"domains={name}: unknown domain of digits-shift{did_you_mean(name, DOMAINS)}; "
+                f"domains={name}: 'digits-shift' has no such domain{did_you_mean(name, DOMAINS)}; "
                 f"known: {', '.join(DOMAINS)}"
             )
     if cap is not None and cap < 1:

@@ -86,7 +86,7 @@ def _load_images(request: LoadRequest) -> Benchmark:
     known = sorted({name for folder in site_folders for name in image_folders.subfolders(folder)})
     for name in request.domains:
         if name not in known:
-            raise InputError(f"domains: no folder '{name}' in {root}{did_you_mean(name, known)}")
+            raise InputError(f"domains={name}: there is no such folder in {root}{did_you_mean(name, known)}")
     folders = {domain: [folder / domain for folder in site_folders] for domain in request.domains or tuple(known)}
     present = [folder for parts in folders.values() for folder in parts if folder.is_dir()]
     classes = tuple(sorted({name for folder in present for name in _class_folders(folder)}))
@@ -202,7 +202,7 @@ def _benchmark(request: LoadRequest, rows: LabelledRows, x: np.ndarray, kind: Li
     known, classes = sorted(set(rows.domains)), _sorted_labels(set(rows.labels))
     for name in request.domains:
         if name not in known:
-            raise InputError(f"domains: no rows of '{name}' in {request.root}{did_you_mean(name, known)}")
+            raise InputError(f"domains={name}: there are no such rows in {request.root}{did_you_mean(name, known)}")
     labels = np.array([classes.index(label) for label in rows.labels])
     site_names = sorted(set(rows.sites))
     sites = np.array([site_names.index(site) for site in rows.sites]) if request.options["site_column"] else None
