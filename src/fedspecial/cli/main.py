@@ -114,6 +114,8 @@ def _all_for(benchmark: str) -> list[str]:
     from fedspecial.data import catalogue
 
     kind = catalogue.entry(config.benchmark_of_preset(benchmark)).kind
+    if kind is None:
+        raise InputError(f"--methods all: the kind of data of '{benchmark}' is not known; name the methods")
     names = methods.names_for(kind)
     if others := [name for name in methods.names() if name not in names]:
         out.print(f"left out because they do not work on {kind} data: {', '.join(others)}", markup=False)

@@ -128,7 +128,9 @@ class Objects:
         names = tuple((key, value) for key, value in given.items() if isinstance(value, str))
         objects = {key: value for key, value in given.items() if value is not None and not isinstance(value, str)}
         if "benchmark" in objects:
-            objects["benchmark"] = as_benchmark(objects["benchmark"])
+            from fedspecial.data.benchmark import Benchmark
+
+            objects["benchmark"] = Benchmark.of(objects["benchmark"])
         return Objects(**objects, names=names)
 
     def named(self) -> Settings:
@@ -160,15 +162,3 @@ def settings_of_method(method: Method) -> Settings:
     built_in = method.name in methods.names() and methods.find(method.name) is kind
     name = method.name if built_in else f"{kind.__module__}:{kind.__qualname__}"
     return {"method": name, **{key: value for key, value in asdict(method).items() if value is not None}}
-
-
-def as_benchmark(source: Benchmark | Sequence[Domain]) -> Benchmark:
-    """A list of domains as a benchmark; its classes are 0 … the largest label."""
-    from fedspecial.data.benchmark import Benchmark
-
-    if isinstance(source, Benchmark):
-        return source
-    if not source:
-        raise InputError("benchmark: it has no domains")
-    count = 1 + max(int(domain.train.y.max()) if len(domain.train) else 0 for domain in source)
-    return Benchmark("own data", tuple(source), tuple(map(str, range(count))))
