@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from fedspecial.core.events import of_kind, read_events
-from fedspecial.paper.grid import Ask
-from fedspecial.paper.requests import remember
-from fedspecial.paper.running import Absent, Plan, plan
+from fedspecial.paper.grid import StudyRequest
+from fedspecial.paper.planning import Absent, StudyPlan, plan
+from fedspecial.paper.requests import add_requests
 from fedspecial.report.result import result_of
 from fedspecial.runs import directory as directory
 from fedspecial.runs.jobs import Job
@@ -62,18 +62,18 @@ ON_DISK: Absent = {
 }
 
 
-def planned_jobs(asks: Sequence[Ask], out: Path) -> Plan:
+def planned_jobs(requests: Sequence[StudyRequest], out: Path) -> StudyPlan:
     """As if Digit-10 and PACS were on disk, and nothing else."""
-    elsewhere = {(ask.scale, name): f"{name}: its files are not on disk" for ask in asks for name in ABSENT}
-    return plan(asks, out, None, {**elsewhere, **ON_DISK})
+    elsewhere = {(request.scale, name): f"{name}: its files are not on disk" for request in requests for name in ABSENT}
+    return plan(requests, out, None, {**elsewhere, **ON_DISK})
 
 
 def write_studies(
-    out: Path, sample: Path, asks: Sequence[Ask], matrix: Callable[[Job], Matrix] = some_matrix
+    out: Path, sample: Path, requests: Sequence[StudyRequest], matrix: Callable[[Job], Matrix] = some_matrix
 ) -> list[Job]:
     """All runs of the studies that are asked for; gives them."""
-    planned = planned_jobs(asks, out)
-    remember(out, asks)
+    planned = planned_jobs(requests, out)
+    add_requests(out, requests)
     for job in planned.jobs:
         write_run(job, sample, matrix(job))
     return list(planned.jobs)

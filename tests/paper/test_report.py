@@ -1,4 +1,4 @@
-"""The report: every number from events alone, ours beside the printed ones, and what is missing said."""
+"""The report: every number from events alone, ours beside the published ones, and what is missing said."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from statistics import fmean, stdev
 import pytest
 
 from fedspecial.metrics.matrix import average_accuracy, backward_transfer
-from fedspecial.paper.grid import Ask
-from fedspecial.paper.report import evidence_in, write_report
-from fedspecial.paper.tables import LEVELS, Column, Line, Table, csv_text, latex, levels, markdown, tables_of
-from fedspecial.report.comparison import Spread
+from fedspecial.paper.grid import StudyRequest
+from fedspecial.paper.report import read_results, write_report
+from fedspecial.paper.tables import LEVELS, Column, ReportTable, TableRow, csv_text, latex, levels, markdown, tables_of
+from fedspecial.report.comparison import MeanStd
 from paper.study_factories import write_studies
 
 
@@ -31,7 +31,7 @@ USUAL = ("rounds: 10", "lam: 0.05", "alpha: 0.5", "server_lr: 1/i", "cap: 1500")
 
 
 def test_the_main_table_can_be_derived_again_from_events_alone(studies: Path) -> None:
-    table = next(table for table in tables_of(evidence_in(studies)[0]) if table.stem == "main-cpu-digit10")
+    table = next(table for table in tables_of(read_results(studies)[0]) if table.stem == "main-cpu-digit10")
     found: dict[str, list[list[list[float]]]] = {}
     for folder in sorted((studies / "runs").glob("digit10-*")):
         events = [json.loads(line) for line in (folder / "events.jsonl").read_text().splitlines()]
@@ -51,7 +51,7 @@ def test_the_main_table_can_be_derived_again_from_events_alone(studies: Path) ->
 def test_tables_need_nothing_but_words_and_events(studies: Path, tmp_path: Path) -> None:
     bare = tmp_path / "bare"
     shutil.copytree(studies, bare, ignore=shutil.ignore_patterns("result.json", "README.md"))
-    for before, after in zip(evidence_in(studies), evidence_in(bare), strict=True):
+    for before, after in zip(read_results(studies), read_results(bare), strict=True):
         assert tables_of(before) == tables_of(after)
 
 
@@ -93,7 +93,7 @@ def test_the_page_needs_nothing_but_itself_and_its_links_lead_somewhere(written:
 
 def test_ours_and_published_stand_beside_each_other(written: Path) -> None:
     page = (written / "index.html").read_text()
-    assert "62.12" in page, "SPECIAL's printed ACC on Digit-10"
+    assert "62.12" in page, "SPECIAL's published ACC on Digit-10"
     text = (written / "tables" / "main-cpu-digit10.md").read_text()
     assert text.splitlines()[0] == "| method | ACC, ours | BWT, ours | ACC, paper | BWT, paper |"
     assert "FedAvg, γ_G = 1" in text
@@ -114,14 +114,14 @@ def test_a_stopped_study_is_reported_as_far_as_it_is(studies: Path, tmp_path: Pa
     lines = (first / "events.jsonl").read_text().splitlines()[:-1]
     (first / "events.jsonl").write_text("\n".join(lines) + "\n")
     sections = write_report(folder, folder / "REPRODUCIBILITY.md")
-    main = sections[0].evidence
+    main = sections[0].results
     assert 0 < main.finished < main.wanted
     assert "SPECIAL (seed 225)" in (folder / "index.html").read_text()
 
 
 def test_nothing_asked_for_is_refused_in_one_line(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="there are no studies here"):
-        evidence_in(tmp_path)
+        read_results(tmp_path)
 
 
 def test_the_list_of_claims_has_every_claim_with_its_verdict(written: Path) -> None:
@@ -144,7 +144,7 @@ def test_a_claim_turns_round_when_the_runs_do(whole: Path, tmp_path: Path) -> No
     verdicts, told = {}, {}
     for best in ("special", "fedavg"):
         folder = tmp_path / best
-        write_studies(folder, whole, [Ask("main", "tiny", (25, 225))], matrix(best))
+        write_studies(folder, whole, [StudyRequest("main", "tiny", (25, 225))], matrix(best))
         section = write_report(folder, folder / "claims.md")[0]
         verdicts[best] = next(j.verdict for _, c, j in section.judged if "also above" in c.text)
         told[best] = "Looked into: how EMNIST's digits lie" in (folder / "claims.md").read_text(encoding="utf-8")
@@ -152,15 +152,15 @@ def test_a_claim_turns_round_when_the_runs_do(whole: Path, tmp_path: Path) -> No
     assert told == {"special": False, "fedavg": True}
 
 
-TABLE = Table(
+TABLE = ReportTable(
     "t",
     "a table",
     "method",
-    (Column("ACC"), Column("rounds", better=-1, digits=0), Column("ACC", printed=True)),
+    (Column("ACC"), Column("rounds", better=-1, digits=0), Column("ACC", published=True)),
     (
-        Line("A", (Spread(50.0, 1.0), Spread(3.0, None), Spread(40.0, None))),
-        Line("B_γ_G", (Spread(-60.123, None), None, None)),
-        Line("C", (Spread(70.0, 2.0), Spread(9.0, None), Spread(30.0, None))),
+        TableRow("A", (MeanStd(50.0, 1.0), MeanStd(3.0, None), MeanStd(40.0, None))),
+        TableRow("B_γ_G", (MeanStd(-60.123, None), None, None)),
+        TableRow("C", (MeanStd(70.0, 2.0), MeanStd(9.0, None), MeanStd(30.0, None))),
     ),
 )
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from fedspecial.report.comparison import Spread
+from fedspecial.report.comparison import MeanStd
 from fedspecial.runs.tune import Search, best, fine
 from processes import Fork, Outcome, fresh
 
@@ -101,8 +101,8 @@ def test_tuning_looks_at_held_out_samples_and_writes_a_preset_that_runs(tmp_path
     assert yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())["lam"] == preset["lam"]
 
 
-def curve(**means: float) -> dict[float, Spread]:
-    return {float(x.removeprefix("x")) / 10: Spread(mean, None) for x, mean in means.items()}
+def curve(**means: float) -> dict[float, MeanStd]:
+    return {float(x.removeprefix("x")) / 10: MeanStd(mean, None) for x, mean in means.items()}
 
 
 def test_the_fine_grid_lies_between_the_best_and_its_better_neighbour() -> None:

@@ -1,4 +1,4 @@
-"""Pictures of a run, drawn from its events: the accuracy matrix, the accuracy and the drift per round."""
+"""Figures of a run, drawn from its events: the accuracy matrix, and accuracy and drift per round."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from fedspecial.report.result import Result
 from fedspecial.theory.estimated import certify_run
 from fedspecial.theory.figures import plot_drift
 
-if TYPE_CHECKING:  # slow to import, and a site that only trains draws nothing
+if TYPE_CHECKING:  # slow to import, and not needed by a site that only trains
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from matplotlib.image import AxesImage
 
 
 def draw_matrix(result: Result, path: Path) -> None:
-    """Heat map: row = after which task, column = which domain."""
+    """Heat map of the accuracy: row i shows all domains after training on task i."""
     from matplotlib.figure import Figure
 
     size = len(result.tasks)
@@ -31,7 +31,7 @@ def draw_matrix(result: Result, path: Path) -> None:
 
 
 def show_matrix(axes: Axes, matrix: Sequence[Sequence[float]], tasks: Sequence[str], *, rows: bool = True) -> AxesImage:
-    """One accuracy matrix; the diagonal, what was just learned, is bold."""
+    """Draw one accuracy matrix; the diagonal (the domain just learned) is bold."""
     image = axes.imshow([[100 * v for v in row] for row in matrix], vmin=0, vmax=100, cmap="viridis", aspect="auto")
     for i, row in enumerate(matrix):
         for j, value in enumerate(row):
@@ -44,7 +44,7 @@ def show_matrix(axes: Axes, matrix: Sequence[Sequence[float]], tasks: Sequence[s
 
 
 def draw_curves(events: Sequence[dict[str, Any]], path: Path) -> None:
-    """Accuracy on each domain seen so far, round by round; a shaded band is a task."""
+    """Accuracy per round on each domain seen so far; the background alternates between tasks."""
     from matplotlib.figure import Figure
 
     started, rounds = of_kind(events, "run_started")[0], of_kind(events, "round")
@@ -61,7 +61,7 @@ def draw_curves(events: Sequence[dict[str, Any]], path: Path) -> None:
             axes.plot(*zip(*points, strict=True), label=name, color=f"C{number}", marker=".", markersize=3)
         if number % 2:
             axes.axvspan(number * per_task, (number + 1) * per_task, color="0.94", zorder=0)
-        axes.text((number + 0.5) * per_task, 102, f"learning {name}", ha="center", fontsize=8, color=f"C{number}")
+        axes.text((number + 0.5) * per_task, 102, f"training on {name}", ha="center", fontsize=8, color=f"C{number}")
     axes.set(xlabel="round", ylabel="test accuracy in per cent", ylim=(0, 108))
     axes.set_xlim(0, per_task * len(started["tasks"]))
     axes.set_title(f"{started['method']} on {started['benchmark']}, seed {started['seed']}", fontsize=10)
@@ -71,7 +71,7 @@ def draw_curves(events: Sequence[dict[str, Any]], path: Path) -> None:
 
 
 def draw_drift(events: Sequence[dict[str, Any]], path: Path) -> None:
-    """The distance to the anchor under the caps on it, one panel per anchored task; nothing where there is none."""
+    """The distance to the anchor and the bounds on it, one panel per anchored task; no file if there is none."""
     anchored = [task for task in certify_run(events) if task.anchored and task.max_drift is not None]
     if anchored:
         part = path.with_name(f".{path.name}")
@@ -80,7 +80,7 @@ def draw_drift(events: Sequence[dict[str, Any]], path: Path) -> None:
 
 
 def save(figure: Figure, path: Path) -> None:
-    """As PNG, whole or not at all."""
+    """Write the figure as PNG."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
     FigureCanvasAgg(figure)
