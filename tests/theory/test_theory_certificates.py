@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from theory_inputs import CFG, law
+from theory_fixtures import CFG, law
 
 from fedspecial.theory import Constants, DriftMonitor, RoundConfig, certify, drift_radius_clip, flat_norm
-from fedspecial.theory.problems import make_problem
-from fedspecial.theory.simulate import replay, simulate
+from fedspecial.theory.simulation.problems import make_problem
+from fedspecial.theory.simulation.simulator import apply_deltas, simulate
 
 ORDER = ("drift", "recursion_bound", "delta_bound", "measured_grad_bound_t", "grad_bound_t", "uniform_bound")
 
@@ -19,7 +19,7 @@ ORDER = ("drift", "recursion_bound", "delta_bound", "measured_grad_bound_t", "gr
 def events(deltas, lam, server_lr=0.5, task=2, anchor=None, **more):
     """What an engine would write for these mean deltas."""
     start = np.zeros(len(deltas[0])) if anchor is None else anchor
-    path = replay(start, deltas, server_lr, lam)
+    path = apply_deltas(start, deltas, server_lr, lam)
     return [
         {"event": "round", "task": task, "round": t, "server_lr": server_lr, "client_lr": 0.1, "lam": lam,
          "mean_steps": 4.0, "clients_per_round": 4, "num_accepted": 4, "delta_norm": flat_norm(delta),
@@ -64,7 +64,7 @@ def test_monitor_and_events_give_the_same_certificate(seed):
     cfg = RoundConfig(8, 4, 4, 10, 2, server_lr=0.5, client_lr=0.1, lam=0.3)
     anchor, deltas = rng.standard_normal(4), rng.standard_normal((10, 4))
     monitor = DriftMonitor(anchor, cfg, grad_bound=100.0)
-    for delta, theta in zip(deltas, replay(anchor, deltas, 0.5, 0.3), strict=True):
+    for delta, theta in zip(deltas, apply_deltas(anchor, deltas, 0.5, 0.3), strict=True):
         monitor.observe(theta, flat_norm(delta), max_client_delta=2 * flat_norm(delta))
     (read,) = certify(events(deltas, 0.3, anchor=anchor), grad_bound=100.0)
     assert [e.recursion_bound for e in monitor.summary().rounds] == [e.recursion_bound for e in read.rounds]
@@ -76,7 +76,7 @@ def test_a_wrong_anchor_is_reported_as_a_bug():
     log[3]["drift"] *= 2
     (task,) = certify(log)
     assert task.status == "bug in the run"
-    assert [v.link for v in task.violations] == ["drift <= recursion"]
+    assert [v.inequality for v in task.violations] == ["drift <= recursion"]
     assert "a bug in the run" in task.violations[0].message
 
 
@@ -93,7 +93,7 @@ def test_too_small_a_gradient_bound_is_reported_as_a_wrong_constant():
     assert {v.kind for v in task.violations} == {"constant"}
     seen = events(np.ones((5, 3)), lam=0.5, max_grad=8.0)
     (task,) = certify(seen, grad_bound=5.0)
-    assert {v.link for v in task.violations} == {"measured B(t) <= B(t)"}
+    assert {v.inequality for v in task.violations} == {"measured B(t) <= B(t)"}
 
 
 def test_a_mean_delta_longer_than_every_clients_is_a_bug():

@@ -5,7 +5,7 @@ import pytest
 
 from fedspecial.theory import estimators as est
 from fedspecial.theory import flat_norm
-from fedspecial.theory.problems import RadialFDIL, make_problem
+from fedspecial.theory.simulation.problems import RadialFDIL, make_problem
 
 RNG = np.random.default_rng(7)
 

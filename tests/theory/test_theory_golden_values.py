@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from theory_inputs import CFG, CONSTS
+from theory_fixtures import CFG, CONSTS
 
 from fedspecial import theory
 from fedspecial.theory import geometric_limit, half_life, local_steps

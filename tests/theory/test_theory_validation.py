@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from theory_inputs import CFG, CONSTS
+from theory_fixtures import CFG, CONSTS
 
 from fedspecial import theory
-from fedspecial.theory import problems, simulate, studies
+from fedspecial.theory.simulation import problems, rate_studies, simulator
 
 FIRST = replace(CFG, task_index=1)
 
@@ -31,16 +31,16 @@ REFUSED = {
     "budget": (lambda: theory.budget_lam(1.0, 1.0, 0.0), "0.0"),
     "batch_size": (lambda: theory.local_steps(10, 32, 5, drop_last=True), "32"),
     "epochs": (lambda: theory.local_steps(10, 32, 0), "0"),
-    "which": (lambda: theory.check(CFG, CONSTS, "bkt2"), "bkt2"),
+    "which": (lambda: theory.check_conditions(CFG, CONSTS, "bkt2"), "bkt2"),
     "form": (lambda: theory.sigma_task_bound(1.0, 0.5, form="loose"), "loose"),
     "centers": (lambda: theory.quadratic_stationary(CFG, np.zeros((3, 2)), np.zeros(2), 1.0), r"\(3, 2\)"),
     "theta": (lambda: theory.DriftMonitor([0.0, 0.0], CFG).observe([0.0], 1.0), "1"),
     "anchored": (lambda: theory.paper_psi(replace(CFG, anchored=False), CONSTS), "False"),
-    "sweep": (lambda: studies.rate_study("lambda"), "lambda"),
-    "values": (lambda: studies.rate_study("lam", [1.0]), "1.0"),
+    "sweep": (lambda: rate_studies.rate_study("lambda"), "lambda"),
+    "values": (lambda: rate_studies.rate_study("lam", [1.0]), "1.0"),
     "problem": (lambda: problems.make_problem("cubic"), "cubic"),
     "num_clients of a problem": (
-        lambda: simulate.simulate(problems.make_problem("welsch", num_clients=3), CFG, anchor=np.zeros(10)), "8"),
+        lambda: simulator.simulate(problems.make_problem("welsch", num_clients=3), CFG, anchor=np.zeros(10)), "8"),
 }  # fmt: skip
 
 

@@ -243,7 +243,7 @@ def _matrices(results: StudyResults) -> Iterator[StudyFigure]:
 
 def _drift(results: StudyResults) -> Iterator[StudyFigure]:
     """The distance to the anchor and its bound, per round, for every run."""
-    from fedspecial.theory.estimated import certify_run
+    from fedspecial.theory.certificates.run import certify_run
 
     for benchmark in _with_runs(results):
         runs = [run for row in results.study.rows for run in _runs(results, benchmark, row)]

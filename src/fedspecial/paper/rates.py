@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from fedspecial.core.files import write_atomic
-from fedspecial.theory.figures import plot_study
-from fedspecial.theory.studies import rate_study
+from fedspecial.theory.plots import plot_study
+from fedspecial.theory.simulation.rate_studies import rate_study
 
 
 def run_rate(sweep: str, folder: Path) -> bool:

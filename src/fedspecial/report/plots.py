@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedspecial.core.events import of_kind
+from fedspecial.core.files import write_atomic
 from fedspecial.report.result import Result
-from fedspecial.theory.estimated import certify_run
-from fedspecial.theory.figures import plot_drift
+from fedspecial.theory.certificates.run import certify_run
+from fedspecial.theory.plots import plot_drift
 
 if TYPE_CHECKING:  # slow to import, and not needed by a site that only trains
     from matplotlib.axes import Axes
@@ -74,9 +76,7 @@ def draw_drift(events: Sequence[dict[str, Any]], path: Path) -> None:
     """The distance to the anchor and the bounds on it, one panel per anchored task; no file if there is none."""
     anchored = [task for task in certify_run(events) if task.anchored and task.max_drift is not None]
     if anchored:
-        part = path.with_name(f".{path.name}")
-        plot_drift(anchored, part)
-        part.replace(path)
+        plot_drift(anchored, path)
 
 
 def save(figure: Figure, path: Path) -> None:
@@ -84,6 +84,6 @@ def save(figure: Figure, path: Path) -> None:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
     FigureCanvasAgg(figure)
-    part = path.with_name(path.name + ".part")
-    figure.savefig(part, format="png", dpi=130)
-    part.replace(path)
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=130)
+    write_atomic(path, buffer.getvalue())

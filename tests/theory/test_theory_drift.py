@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from theory_inputs import CFG, configs, law, positive
+from theory_fixtures import CFG, configs, law, positive
 
 from fedspecial.theory import (
     RoundConfig,
@@ -17,8 +17,8 @@ from fedspecial.theory import (
     special_c_drift_radius,
     surrogate,
 )
-from fedspecial.theory.problems import make_problem
-from fedspecial.theory.simulate import replay, server_step, simulate
+from fedspecial.theory.simulation.problems import make_problem
+from fedspecial.theory.simulation.simulator import apply_deltas, server_step, simulate
 
 PULL = st.floats(1e-3, 5.0)
 
@@ -66,7 +66,7 @@ def test_closed_forms_of_the_round(seed, lam, server_lr, rounds):
     """Unrolled sum, decay towards the anchor, moving average and surrogate step are the same round."""
     rng = np.random.default_rng(seed)
     anchor, deltas = rng.standard_normal(5), rng.standard_normal((rounds, 5))
-    path = replay(anchor, deltas, server_lr, lam)
+    path = apply_deltas(anchor, deltas, server_lr, lam)
     rho = 1 / (1 + lam)
     weights = rho ** np.arange(rounds, 0, -1.0)
     np.testing.assert_allclose(path[-1] - anchor, weights @ (server_lr * deltas), rtol=1e-12, atol=1e-12)
@@ -84,14 +84,14 @@ def test_closed_forms_of_the_round(seed, lam, server_lr, rounds):
 @given(PULL, st.floats(0.01, 2.0), st.integers(1, 50))
 def test_constant_deltas_follow_the_geometric_limit(lam, server_lr, rounds):
     anchor, delta = np.array([1.0, -2.0]), np.array([0.3, 4.0])
-    path = replay(anchor, [delta] * rounds, server_lr, lam)
+    path = apply_deltas(anchor, [delta] * rounds, server_lr, lam)
     np.testing.assert_allclose(path[-1], geometric_limit(anchor, delta, server_lr, lam, rounds), rtol=1e-12)
 
 
 def test_the_latest_round_counts_most_not_the_first():
     """The paper prints the weights as rho^(tau+1); they are rho^(t-tau)."""
-    last = replay([0.0], [[0.0], [0.0], [1.0]], 1.0, 1.0)[-1]
-    first = replay([0.0], [[1.0], [0.0], [0.0]], 1.0, 1.0)[-1]
+    last = apply_deltas([0.0], [[0.0], [0.0], [1.0]], 1.0, 1.0)[-1]
+    first = apply_deltas([0.0], [[1.0], [0.0], [0.0]], 1.0, 1.0)[-1]
     assert last[0] == pytest.approx(0.5)
     assert first[0] == pytest.approx(0.125)
 
@@ -145,7 +145,7 @@ def test_any_deltas_stay_within_recursion_and_proposition_d(seed, rounds):
     lams, steps = rng.uniform(0.05, 3, rounds), rng.uniform(0.01, 2, rounds)
     deltas = rng.standard_t(1.2, (rounds, 4))
     norms = np.linalg.norm(deltas, axis=1)
-    drift = float(np.linalg.norm(replay(np.zeros(4), deltas, steps, lams)[-1]))
+    drift = float(np.linalg.norm(apply_deltas(np.zeros(4), deltas, steps, lams)[-1]))
     recursion = drift_radius_from_deltas(list(steps), list(norms), list(lams))
     assert drift <= recursion * (1 + 1e-12)
     assert recursion <= (steps * norms / lams).max() * (1 + 1e-12)

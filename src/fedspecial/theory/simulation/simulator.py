@@ -1,4 +1,8 @@
-"""SPECIAL in NumPy, many replicates at once: a reference for the bounds and for other implementations."""
+"""SPECIAL in NumPy, for many replicates at once: a reference for the bounds and for other implementations.
+
+`server_step` repeats the server step of `fedspecial.methods.special.Special`, which needs torch; a test checks
+that the two agree.
+"""
 
 from __future__ import annotations
 
@@ -10,21 +14,20 @@ from numpy.typing import ArrayLike, NDArray
 
 from fedspecial.theory.arrays import Vector
 from fedspecial.theory.constants import RoundConfig
-from fedspecial.theory.problems import Problem
+from fedspecial.theory.simulation.problems import Problem
 
 Measure = Callable[[Vector], Vector]
 
 
 @dataclass(frozen=True)
 class Trace:
-    """What a run of T rounds left: theta (replicates, d), and per round and replicate the norms and the
-    measure."""
+    """Results of T rounds: the final theta (replicates, d), and norms and measurements per round and replicate."""
 
     theta: Vector
     drift: Vector  # (T, replicates): ‖theta^{t+1} - a‖
     delta_norm: Vector  # (T, replicates)
     max_client_delta: Vector  # (T, replicates)
-    measured: Vector  # (T + 1, replicates): the measure at theta^0, ..., theta^T; empty without one
+    measured: Vector  # (T + 1, replicates): ``measure`` at theta^0, ..., theta^T; empty if there is none
 
 
 def server_step(theta: Vector, delta: Vector, *, server_lr: float, lam: float, anchor: Vector) -> Vector:
@@ -37,22 +40,22 @@ def server_step(theta: Vector, delta: Vector, *, server_lr: float, lam: float, a
     return np.asarray(moved if lam == 0 else (moved + lam * anchor) / (1 + lam))
 
 
-def replay(
+def apply_deltas(
     anchor: ArrayLike,
     deltas: Sequence[ArrayLike],
     server_lr: float | Sequence[float],
     lam: float | Sequence[float],
 ) -> list[Vector]:
-    """theta^1, ..., theta^T from mean deltas alone, starting at the anchor, in float64.
+    """theta^1, ..., theta^T from the mean deltas alone, starting at the anchor, in float64.
 
-    Another engine given the same deltas must arrive at the same models up to its own rounding.
+    Any other implementation must compute the same models from the same deltas, up to rounding.
     """
     start = np.asarray(anchor, dtype=np.float64)
-    steps, pulls = np.broadcast_to(server_lr, len(deltas)), np.broadcast_to(lam, len(deltas))
+    rates, strengths = np.broadcast_to(server_lr, len(deltas)), np.broadcast_to(lam, len(deltas))
     theta, path = start, []
-    for delta, step, pull in zip(deltas, steps, pulls, strict=True):
+    for delta, rate, strength in zip(deltas, rates, strengths, strict=True):
         change = np.asarray(delta, dtype=np.float64)
-        theta = server_step(theta, change, server_lr=float(step), lam=float(pull), anchor=start)
+        theta = server_step(theta, change, server_lr=float(rate), lam=float(strength), anchor=start)
         path.append(theta)
     return path
 
@@ -66,10 +69,9 @@ def simulate(
     seed: int = 0,
     measure: Measure | None = None,
 ) -> Trace:
-    """One task of SPECIAL from ``anchor`` (d, or one per replicate): cfg.rounds rounds on task
-    cfg.task_index."""
+    """Simulate task cfg.task_index for cfg.rounds rounds, starting at ``anchor`` (shape d, or one per replicate)."""
     if problem.num_clients != cfg.num_clients:
-        raise ValueError(f"num_clients must be the problem's {problem.num_clients}, got {cfg.num_clients}")
+        raise ValueError(f"num_clients must equal the problem's {problem.num_clients}, got {cfg.num_clients}")
     if cfg.task_index > problem.num_tasks:
         raise ValueError(f"task_index must be at most the problem's {problem.num_tasks}, got {cfg.task_index}")
     rng = np.random.default_rng(seed)
@@ -80,7 +82,7 @@ def simulate(
     for t in range(cfg.rounds):
         deltas = _client_deltas(problem, cfg, theta, rng)
         delta = deltas.mean(axis=1)
-        theta = server_step(theta, delta, server_lr=cfg.server_lr, lam=cfg.pull, anchor=start)
+        theta = server_step(theta, delta, server_lr=cfg.server_lr, lam=cfg.effective_lam, anchor=start)
         norms[0, t] = np.linalg.norm(theta - start, axis=-1)
         norms[1, t] = np.linalg.norm(delta, axis=-1)
         norms[2, t] = np.linalg.norm(deltas, axis=-1).max(axis=1)
@@ -92,7 +94,7 @@ def simulate(
 def simulate_tasks(
     problem: Problem, cfg: RoundConfig, *, theta: ArrayLike, replicates: int = 1, seed: int = 0
 ) -> list[Trace]:
-    """All tasks in order, each anchored to the end of the one before; the first has no anchor."""
+    """Simulate all tasks in order. The anchor is the final model of the previous task; the first task has none."""
     traces: list[Trace] = []
     for task in range(1, problem.num_tasks + 1):
         here = replace(cfg, task_index=task, anchored=task > 1)
@@ -102,7 +104,7 @@ def simulate_tasks(
 
 
 def minimise(problem: Problem, tasks: Sequence[int], theta: ArrayLike, steps: int = 2000) -> Vector:
-    """Gradient descent on the sum of the tasks' losses, step 1/L: where a long, noise-free training ends."""
+    """Gradient descent with step size 1/L on the sum of the tasks' losses, without noise."""
     point = np.asarray(theta, dtype=np.float64)
     rate = 1 / (len(tasks) * problem.smoothness)
     for _ in range(steps):
@@ -111,7 +113,7 @@ def minimise(problem: Problem, tasks: Sequence[int], theta: ArrayLike, steps: in
 
 
 def _client_deltas(problem: Problem, cfg: RoundConfig, theta: Vector, rng: np.random.Generator) -> Vector:
-    """(replicates, N, d): each sampled client's E steps of SGD from theta."""
+    """(replicates, N, d): the change of each sampled client after E steps of SGD from theta."""
     clients = _sample(len(theta), cfg, rng)
     local = np.repeat(theta[:, None, :], cfg.clients_per_round, axis=1)
     start = local

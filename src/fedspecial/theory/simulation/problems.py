@@ -1,6 +1,7 @@
 """Synthetic federated problems whose constants are known exactly, for the studies and the tests.
 
-Arrays are batched: theta is (..., d), and a stochastic gradient takes one client per row. Tasks count from 1.
+Arrays are batched: theta is (..., d), and a stochastic gradient takes one client per row. Tasks are numbered
+from 1.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from fedspecial.theory import _validate as check
+from fedspecial.theory import validation
 from fedspecial.theory.arrays import Vector
 from fedspecial.theory.constants import Constants
 
@@ -21,7 +22,7 @@ PROBLEMS = ("pseudo_huber", "welsch", "quadratic", "logistic")
 
 
 class Problem(Protocol):
-    """What the simulator and the studies ask of a problem."""
+    """The interface that the simulator and the studies need."""
 
     @property
     def num_tasks(self) -> int: ...
@@ -56,7 +57,7 @@ class RadialFDIL:
         welsch         phi = w^2 (1 - exp(-u/2))       gradient norm <= L w / sqrt(e)  not convex
         quadratic      phi = r^2 / 2                   no bound, so A1 fails           convex
 
-    All are L-smooth and no less. Noise is uniform on a sphere of radius ``noise``, so sigma_L = noise
+    All are L-smooth with the smallest possible L. Noise is uniform on a sphere of radius ``noise``, so sigma_L = noise
     exactly and B is the gradient's bound plus noise. ``centers`` is (tasks, clients, d).
     """
 
@@ -71,9 +72,9 @@ class RadialFDIL:
             raise ValueError(f"centers must be (tasks, clients, d), got shape {self.centers.shape}")
         if self.shape not in PROBLEMS[:3]:
             raise ValueError(f"shape must be one of {', '.join(PROBLEMS[:3])}, got {self.shape!r}")
-        check.positive("width", self.width)
-        check.positive("smoothness", self.smoothness)
-        check.nonnegative("noise", self.noise)
+        validation.positive("width", self.width)
+        validation.positive("smoothness", self.smoothness)
+        validation.nonnegative("noise", self.noise)
 
     @property
     def num_tasks(self) -> int:
@@ -88,14 +89,14 @@ class RadialFDIL:
         return int(self.centers.shape[2])
 
     def gradient(self, task: int, clients: NDArray[np.int64], theta: Vector, rng: np.random.Generator) -> Vector:
-        exact = self._pull(theta - self.centers[task - 1][clients])
+        exact = self._radial_gradient(theta - self.centers[task - 1][clients])
         if self.noise == 0:
             return exact
         draw = rng.standard_normal(theta.shape)
         return np.asarray(exact + self.noise * draw / np.linalg.norm(draw, axis=-1, keepdims=True))
 
     def task_gradient(self, task: int, theta: Vector) -> Vector:
-        return np.asarray(self._pull(theta[..., None, :] - self.centers[task - 1]).mean(axis=-2))
+        return np.asarray(self._radial_gradient(theta[..., None, :] - self.centers[task - 1]).mean(axis=-2))
 
     def task_loss(self, task: int, theta: Vector) -> Vector:
         square = ((theta[..., None, :] - self.centers[task - 1]) ** 2).sum(axis=-1)
@@ -125,7 +126,7 @@ class RadialFDIL:
             sigma_task=min(implied.need("sigma_task"), self.smoothness * float(across)),
         )
 
-    def _pull(self, away: Vector) -> Vector:
+    def _radial_gradient(self, away: Vector) -> Vector:
         u = (away**2).sum(axis=-1, keepdims=True) / self.width**2
         if self.shape == "pseudo_huber":
             away = away / np.sqrt(1 + u)
@@ -139,7 +140,7 @@ class LogisticFDIL:
     """f_{i,m}(theta) = mean over samples of log(1 + exp(-y x.theta)), with mini-batches drawn with
     replacement.
 
-    B = max ‖x‖ (not attained); L = max over tasks and clients of the largest eigenvalue of X'X / (4n),
+    B = max ‖x‖ (never attained); L = max over tasks and clients of the largest eigenvalue of X'X / (4n),
     attained at theta = 0; sigma_L <= max ‖x‖ / sqrt(batch). ``inputs`` is (tasks, clients, n, d),
     ``labels`` the same without d, of -1 and 1.
     """
@@ -200,9 +201,10 @@ def make_problem(
     smoothness: float = 1.0,
     seed: int = 0,
 ) -> Problem:
-    """A problem by name: task centres ``shift`` from 0 on random axes, clients ``spread`` around them.
+    """Make a problem by name: task centres at distance ``shift`` from 0 in random orthogonal directions, and client
+    centres at distance ``spread`` from them.
 
-    ``noise`` and ``smoothness`` are of the radial losses; the logistic one has those of its data.
+    ``noise`` and ``smoothness`` apply to the radial losses; those of the logistic loss follow from its data.
     """
     if name not in PROBLEMS:
         raise ValueError(f"problem must be one of {', '.join(PROBLEMS)}, got {name!r}")

@@ -1,4 +1,4 @@
-"""Checks of arguments. Each raises a ``ValueError`` that names the argument and shows the value."""
+"""Argument checks. Each raises a ``ValueError`` that names the argument and shows the value."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import SupportsIndex
 
 
 def finite(name: str, value: float) -> float:
-    """``value`` as a float, refused when it is NaN, infinite or not a number."""
+    """Return ``value`` as a float; NaN, infinity and values that are not numbers are rejected."""
     try:
         number = float(value)
     except (TypeError, ValueError):
@@ -19,7 +19,7 @@ def finite(name: str, value: float) -> float:
 
 
 def nonnegative(name: str, value: float) -> float:
-    """A finite number that is at least zero."""
+    """Return ``value`` as a finite number of at least zero."""
     number = finite(name, value)
     if number < 0:
         raise ValueError(f"{name} must be at least 0, got {value!r}")
@@ -27,7 +27,7 @@ def nonnegative(name: str, value: float) -> float:
 
 
 def positive(name: str, value: float) -> float:
-    """A finite number above zero."""
+    """Return ``value`` as a finite number above zero."""
     number = finite(name, value)
     if number <= 0:
         raise ValueError(f"{name} must be above 0, got {value!r}")
@@ -35,7 +35,7 @@ def positive(name: str, value: float) -> float:
 
 
 def cosine(name: str, value: float) -> float:
-    """A number in [-1, 1]."""
+    """Return ``value`` as a number in [-1, 1]."""
     number = finite(name, value)
     if not -1 <= number <= 1:
         raise ValueError(f"{name} must lie in [-1, 1], got {value!r}")
@@ -43,18 +43,18 @@ def cosine(name: str, value: float) -> float:
 
 
 def count(name: str, value: SupportsIndex, low: int = 1) -> int:
-    """A whole number of at least ``low``; 5.0 and True are refused, NumPy integers are not."""
+    """Return ``value`` as an integer of at least ``low``. NumPy integers are accepted; 5.0 and True are not."""
     try:
         number = operator.index(value)
     except TypeError:
-        raise ValueError(f"{name} must be a whole number, got {value!r}") from None
+        raise ValueError(f"{name} must be an integer, got {value!r}") from None
     if isinstance(value, bool):
-        raise ValueError(f"{name} must be a whole number, got {value!r}")
+        raise ValueError(f"{name} must be an integer, got {value!r}")
     if number < low:
         raise ValueError(f"{name} must be at least {low}, got {value!r}")
     return number
 
 
-def plain(value: float | None) -> float | None:
-    """The number for a JSON file: what is infinite or not a number becomes null."""
+def finite_or_none(value: float | None) -> float | None:
+    """The value for a JSON file, where infinity and NaN become null."""
     return value if value is not None and math.isfinite(value) else None

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from theory_inputs import configs, constants, law, positive
+from theory_fixtures import configs, constants, law, positive
 
 from fedspecial.theory import (
     Constants,
@@ -14,7 +14,7 @@ from fedspecial.theory import (
     bkt_slack,
     bkt_step_max,
     chained_forgetting_cap,
-    check,
+    check_conditions,
     drift_radius,
     forgetting_cap,
     lam_for_bkt,
@@ -23,8 +23,8 @@ from fedspecial.theory import (
     radius_for_budget,
 )
 from fedspecial.theory.estimators import alignment
-from fedspecial.theory.problems import RadialFDIL, make_problem
-from fedspecial.theory.simulate import minimise, simulate, simulate_tasks
+from fedspecial.theory.simulation.problems import RadialFDIL, make_problem
+from fedspecial.theory.simulation.simulator import minimise, simulate, simulate_tasks
 
 
 @law
@@ -105,8 +105,8 @@ def test_theorem_1_and_bkt_s_hold_on_an_aligned_problem_at_their_largest_steps(s
     old = float(np.linalg.norm(problem.task_gradient(1, np.zeros(5))))
     consts = replace(problem.constants(), alignment=0.9, old_grad_norm=old)
     base = RoundConfig(6, 3, 4, 30, 2, server_lr=0.5, client_lr=1.0, lam=0.25)
-    cfg = replace(base, client_lr=check(base, consts, statement).suggest()["client_lr"] * (1 - 1e-9))
-    assert check(cfg, consts, statement).ok is True
+    cfg = replace(base, client_lr=check_conditions(base, consts, statement).suggest()["client_lr"] * (1 - 1e-9))
+    assert check_conditions(cfg, consts, statement).ok is True
 
     def risen(theta):
         return problem.task_loss(1, theta) - problem.task_loss(1, np.zeros(5))

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from fedspecial.theory.certificate import certify
-from fedspecial.theory.curves import log_slope
-from fedspecial.theory.figures import plot_drift, plot_study
-from fedspecial.theory.problems import make_problem
-from fedspecial.theory.studies import SWEEPS, rate_study
+from fedspecial.theory.certificates.task import certify
+from fedspecial.theory.plots import plot_drift, plot_study
+from fedspecial.theory.simulation.curves import log_slope
+from fedspecial.theory.simulation.problems import make_problem
+from fedspecial.theory.simulation.rate_studies import SWEEPS, rate_study
 
 
 def test_drift_falls_like_one_over_lam_and_the_sum_of_losses_has_a_minimum():

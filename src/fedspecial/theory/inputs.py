@@ -1,9 +1,9 @@
-"""From the words of a file and a command line to `RoundConfig` and `Constants`, with what is missing named.
+"""Builds `RoundConfig` and `Constants` from the settings in a file and on the command line.
 
-The words are those of a run (``clients``, ``clients_per_round``, ``rounds``, ``local_steps`` or
-``local_epochs``, ``client_lr``, ``server_lr``, ``lam``, ``task``) and the constants; other words of a run's
-file are passed over. A word that is absent stays unknown: its place is held by 1 and its name stands in
-``missing``.
+Accepted are settings of a run (``clients``, ``clients_per_round``, ``rounds``, ``local_steps`` or
+``local_epochs``, ``client_lr``, ``server_lr``, ``lam``, ``task``) and the constants of the problem. Other
+settings of a configuration file are ignored. A setting that is not given is unknown: its field contains the
+placeholder 1, and ``missing`` contains its name.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ ROUND = (
     "clients", "clients_per_round", "rounds", "local_steps", "local_epochs", "samples_per_client", "batch_size",
     "client_lr", "server_lr", "lam", "task", "num_tasks", "anchor_first_task", "optimizer", "momentum",
 )  # fmt: skip
-WORDS = (*ROUND, *CONSTANTS)
+KEYS = (*ROUND, *CONSTANTS)
 _USER_NAMES = {"num_clients": "clients", "task_index": "task"}
 
 
 @dataclass(frozen=True)
-class Settings:
-    """The two inputs of every bound, the fields whose values are placeholders, and remarks for the reader."""
+class TheoryInputs:
+    """The two inputs of every bound, the fields whose values are placeholders, and notes for the user."""
 
     cfg: RoundConfig
     consts: Constants
@@ -36,26 +36,26 @@ class Settings:
 
 
 def parse_overrides(pairs: Sequence[str]) -> dict[str, str]:
-    """``key=value`` words; an unknown key is refused with the nearest known one."""
+    """Parse ``key=value`` arguments. The error for an unknown key suggests the closest known one."""
     found: dict[str, str] = {}
     for pair in pairs:
         key, mark, value = pair.partition("=")
         if not mark or not value:
             raise ValueError(f"{pair!r} must be written as key=value")
-        if key not in WORDS:
-            raise ValueError(f"{key} is not a word of the theory{did_you_mean(key, WORDS)}, got {pair!r}")
+        if key not in KEYS:
+            raise ValueError(f"unknown setting or constant {key}{did_you_mean(key, KEYS)}, got {pair!r}")
         found[key] = value
     return found
 
 
-def user_name(field: str) -> str:
-    """The word a user writes for a field."""
+def setting_name(field: str) -> str:
+    """The name under which a user sets a field."""
     return _USER_NAMES.get(field, field)
 
 
-def settle(words: Mapping[str, Any]) -> Settings:
-    """The inputs of the bounds from words, where None or absence is unknown."""
-    known = {key: value for key, value in words.items() if key in WORDS and value is not None}
+def read_inputs(settings: Mapping[str, Any]) -> TheoryInputs:
+    """The inputs of the bounds. A setting that is None or absent is unknown."""
+    known = {key: value for key, value in settings.items() if key in KEYS and value is not None}
     task = _count(known, "task") or _count(known, "num_tasks")
     steps, notes = _steps(known)
     given: dict[str, Any] = {
@@ -69,7 +69,7 @@ def settle(words: Mapping[str, Any]) -> Settings:
         "lam": _number(known, "lam"),
     }
     missing = [name for name, value in given.items() if value is None]
-    # One of the two stands in for the other, so that N <= M whatever is missing.
+    # A missing one takes the value of the other, so that N <= M always holds.
     here, chosen = given["num_clients"], given["clients_per_round"]
     given["num_clients"], given["clients_per_round"] = here or chosen or 1, chosen or here or 1
     filled = {name: 1 if value is None else value for name, value in given.items()}
@@ -78,18 +78,18 @@ def settle(words: Mapping[str, Any]) -> Settings:
     absent = [name for name in ("grad_bound", "smoothness") if constants[name] is None]
     needed: dict[str, Any] = {**constants, **dict.fromkeys(absent, 1.0)}
     cfg = RoundConfig(**filled, anchored=anchored)
-    notes += _remarks(known, anchored)
-    return Settings(cfg, Constants(**needed), (*missing, *absent), tuple(notes))
+    notes += _notes(known, anchored)
+    return TheoryInputs(cfg, Constants(**needed), (*missing, *absent), tuple(notes))
 
 
 def _steps(known: Mapping[str, Any]) -> tuple[int | None, list[str]]:
-    """E from ``local_steps``, or from epochs, samples and batch; epochs alone do not tell."""
+    """E from ``local_steps``, or from epochs, samples and batch size; epochs alone are not enough."""
     if "local_steps" in known:
         return _count(known, "local_steps"), []
     epochs, samples = _number(known, "local_epochs"), _count(known, "samples_per_client")
     batch = _count(known, "batch_size")
     if epochs is None or samples is None or batch is None:
-        hint = "local_steps is unknown: give it, or samples_per_client with batch_size and local_epochs"
+        hint = "local_steps is unknown: set it, or set samples_per_client, batch_size and local_epochs"
         return None, [hint]
     if epochs <= 0:
         raise ValueError(f"local_epochs must be above 0, got {epochs!r}")
@@ -103,13 +103,13 @@ def _server_lr(known: Mapping[str, Any], task: int | None) -> float | None:
     return _number(known, "server_lr")
 
 
-def _remarks(known: Mapping[str, Any], anchored: bool) -> list[str]:
+def _notes(known: Mapping[str, Any], anchored: bool) -> list[str]:
     notes = []
     plain = str(known.get("optimizer", "sgd")) == "sgd" and not _number(known, "momentum")
     if not plain:
-        notes.append("the statements are about plain SGD; of this run's optimizer only the caps from deltas hold")
+        notes.append("the statements assume plain SGD; for this optimizer only the bounds computed from deltas hold")
     if not anchored:
-        notes.append("the first task has no anchor: lam does not act in it (anchor_first_task=true if it does)")
+        notes.append("the first task has no anchor, so lam has no effect (unless anchor_first_task=true)")
     return notes
 
 
@@ -127,7 +127,7 @@ def _count(known: Mapping[str, Any], name: str) -> int | None:
     if number is None:
         return None
     if not number.is_integer() or number < 1:
-        raise ValueError(f"{name} must be a whole number of at least 1, got {known[name]!r}")
+        raise ValueError(f"{name} must be an integer of at least 1, got {known[name]!r}")
     return int(number)
 
 

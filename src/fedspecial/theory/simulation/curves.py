@@ -1,4 +1,4 @@
-"""What a sweep returns: curves of points, with the slope of each on a log-log scale."""
+"""Results of a rate study: measured curves and their slopes on a log-log scale."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import numpy as np
 
 
 @dataclass(frozen=True)
-class Point:
-    """A measurement: mean over replicates and its standard error (0 for a computed value)."""
+class CurvePoint:
+    """One measured value: the mean over replicates and its standard error (0 for a computed value)."""
 
     x: float
     value: float
@@ -21,13 +21,13 @@ class Point:
 
 @dataclass(frozen=True)
 class Curve:
-    """One quantity along the sweep; ``slope`` is of log value against log x from ``fit_from`` on.
+    """One quantity along the sweep. ``slope`` is fitted to log value against log x, for x >= ``fit_from``.
 
-    ``theory`` is the supported slope; ``exact`` the value theory gives at each point, where it gives one.
+    ``theory`` is the slope that the theory supports. ``exact`` are the values in closed form, where known.
     """
 
     name: str
-    points: tuple[Point, ...]
+    points: tuple[CurvePoint, ...]
     slope: float | None = None
     stderr: float | None = None
     theory: float | None = None
@@ -37,7 +37,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class RateStudy:
-    """A sweep. The first curve is the headline: ``points``, ``slope``, ``stderr`` and ``theory`` are its own."""
+    """The result of a sweep. ``points``, ``slope``, ``stderr`` and ``theory`` are those of the first, main curve."""
 
     sweep: str
     problem: str
@@ -48,7 +48,7 @@ class RateStudy:
     settings: dict[str, Any]
 
     @property
-    def points(self) -> tuple[Point, ...]:
+    def points(self) -> tuple[CurvePoint, ...]:
         return self.curves[0].points
 
     @property
@@ -89,12 +89,12 @@ def log_slope(xs: Sequence[float], ys: Sequence[float]) -> tuple[float, float]:
 def make_curve(
     name: str, xs: Sequence[float], values: Sequence[Any], theory: float | None = None, fit_from: float = 0.0
 ) -> Curve:
-    """A curve from one sample (or number) per x; its slope is pad_to_layout where theory supports one."""
+    """A curve from one sample (or number) per x; its slope is fitted if the theory supports one."""
     points = []
     for x, value in zip(xs, values, strict=True):
         sample = np.atleast_1d(np.asarray(value, dtype=float))
         error = float(sample.std(ddof=1) / math.sqrt(sample.size)) if sample.size > 1 else 0.0
-        points.append(Point(float(x), float(sample.mean()), error))
+        points.append(CurvePoint(float(x), float(sample.mean()), error))
     used = [point for point in points if point.x >= fit_from and point.value > 0]
     if theory is None or len(used) < 2:
         return Curve(name, tuple(points), theory=theory, fit_from=fit_from)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from theory_inputs import CFG, CONSTS, configs, constants, law
+from theory_fixtures import CFG, CONSTS, configs, constants, law
 
 from fedspecial.theory import (
     RoundConfig,
@@ -18,8 +18,8 @@ from fedspecial.theory import (
     surrogate_bound,
     task_uniform_bound,
 )
-from fedspecial.theory.problems import RadialFDIL, make_problem
-from fedspecial.theory.simulate import minimise, simulate
+from fedspecial.theory.simulation.problems import RadialFDIL, make_problem
+from fedspecial.theory.simulation.simulator import minimise, simulate
 
 
 @law

@@ -1,6 +1,7 @@
-"""The paper's theorems exactly as printed. Each says what holds; the corrected statements stand beside them.
+"""The paper's theorems exactly as printed, with the errors we found in them.
 
-E is the number of local steps here, as the proofs use it. Every statement needs K >= 2 and lam > 0.
+Each docstring says what is true of the statement and names the corrected one. E is the number of local steps,
+as in the paper's proofs. Every statement needs K >= 2 and lam > 0.
 """
 
 from __future__ import annotations
@@ -8,28 +9,28 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, fields
 
-from fedspecial.theory import _validate as check
+from fedspecial.theory import validation
 from fedspecial.theory.constants import Constants, RoundConfig
 
 
 def paper_bkt_client_lr_max(cfg: RoundConfig, consts: Constants, t: int | None = None) -> float:
-    """gamma_L <= 2 eps G / (B L E t sqrt(M E / (lam^2 + 2 lam))), the client step of Theorem 1 (t = T by
-    default).
+    """gamma_L <= 2 eps G / (B L E t sqrt(M E / (lam^2 + 2 lam))), the client learning rate of
+    Theorem 1 (t = T by default).
 
-    The step falls like 1/t, so the theorem's claim for round t is about a run whose steps were chosen for
-    that t. With old tasks pad_to_layout (G = 0) it allows no step at all.
+    The learning rate falls like 1/t, so the claim for round t is about a run whose learning rate was chosen
+    for that t. If the model fits the old tasks exactly (G = 0), no positive learning rate is allowed.
     """
-    rounds = check.count("t", cfg.rounds if t is None else t)
+    rounds = validation.count("t", cfg.rounds if t is None else t)
     memory = math.sqrt(cfg.num_clients * cfg.local_steps / _anchored_square(cfg))
     numerator = 2 * consts.need("alignment") * consts.need("old_grad_norm")
     return numerator / (consts.grad_bound * consts.smoothness * cfg.local_steps * rounds * memory)
 
 
 def paper_bkt_server_lr_max(cfg: RoundConfig) -> float:
-    """gamma_G <= 1 / (sqrt(N) (K-1)), the server step of Theorem 1.
+    """gamma_G <= 1 / (sqrt(N) (K-1)), the server learning rate of Theorem 1.
 
-    The schedule gamma_G = 1/i that the paper uses breaks it from the third task on for N = 4. The
-    full-participation corollary asks for 1 / (M (K-1)), which is stricter than its own slack needs.
+    The paper's schedule gamma_G = 1/i violates this from the third task on for N = 4. The full-participation
+    corollary requires 1 / (M (K-1)), which is stricter than its own slack needs.
     """
     return 1 / (math.sqrt(cfg.clients_per_round) * cfg.num_old_tasks)
 
@@ -37,13 +38,14 @@ def paper_bkt_server_lr_max(cfg: RoundConfig) -> float:
 def paper_bkt_slack(cfg: RoundConfig, consts: Constants, t: int | None = None) -> float:
     """E F(theta^t) <= F(a) + 2 eps^2 sigma_L^2 G^2 / ((K-1) t E M N L B^2), Theorem 1 (t = T by default).
 
-    Holds, with two repairs of the proof: the weights of the rounds are rho^(t-tau), and the quadratic term
-    needs Cauchy-Schwarz over rounds and Jensen over clients in place of Lemma 3.7, for every round has its
-    own sample. What it does not say is that forgetting vanishes with t, N and M: the slack shrinks because
-    the allowed steps do. At fixed steps the proven slack grows linearly in t, and the true increase grows
-    and saturates. `bkt_slack` is free of t and has a true 1/N.
+    Holds after two corrections of the proof: the weights of the rounds are rho^(t-tau), and the quadratic
+    term needs Cauchy-Schwarz over rounds and Jensen over clients in place of Lemma 3.7, because every round
+    has its own sample of clients. It does not say that forgetting vanishes with t, N and M: the slack shrinks
+    because the allowed learning rates shrink. At fixed learning rates the proven slack grows linearly in t,
+    while the true increase grows and saturates. `bkt_slack` needs no condition on t, and its factor 1/N is
+    due to averaging.
     """
-    rounds = check.count("t", cfg.rounds if t is None else t)
+    rounds = validation.count("t", cfg.rounds if t is None else t)
     numerator = 2 * (consts.need("alignment") * consts.need("sigma_local") * consts.need("old_grad_norm")) ** 2
     size = cfg.num_old_tasks * rounds * cfg.local_steps * cfg.num_clients * cfg.clients_per_round
     return numerator / (size * consts.smoothness * consts.grad_bound**2)
@@ -51,7 +53,7 @@ def paper_bkt_slack(cfg: RoundConfig, consts: Constants, t: int | None = None) -
 
 @dataclass(frozen=True)
 class PsiTerms:
-    """The terms of Psi in Theorem 2, each with the factor 2/(1 - 1/K), so that they add up to ``total``."""
+    """The terms of Psi in Theorem 2, each with the factor 2/(1 - 1/K), so that their sum is ``total``."""
 
     grad_bound: float  # K B^2
     drift: float  # (gamma_L E L / lam)^2 B^2
@@ -71,7 +73,7 @@ class PsiTerms:
 
     @property
     def sampling(self) -> float:
-        """The part that partial participation adds; 0 when N = M."""
+        """The terms that partial participation adds; 0 when N = M."""
         return math.fsum(getattr(self, f.name) for f in fields(self) if f.name.startswith("sampling"))
 
 
@@ -80,13 +82,13 @@ def paper_psi(cfg: RoundConfig, consts: Constants) -> PsiTerms:
 
     Psi alone exceeds `every_iterate_cap`, which every iterate satisfies without any optimisation: with c =
     2K/(K-1), weighted Cauchy-Schwarz gives (x+y+z)^2 <= (2 + 1/K)/c * (c x^2 + c y^2 + c K z^2), where (2 +
-    1/K)/c = 1 - (K+1)/(2K^2) < 1; take x = G, y = gamma_L E L B / lam, z = B. Hence clients that ascend
-    satisfy the theorem too. Since Psi >= 2 K^2 B^2 / (K-1) >= 8 B^2, it is weaker than A1 alone for K = 2.
+    1/K)/c = 1 - (K+1)/(2K^2) < 1; take x = G, y = gamma_L E L B / lam, z = B. Hence clients that do
+    gradient ascent satisfy the theorem too. Since Psi >= 2 K^2 B^2 / (K-1) >= 8 B^2, the theorem is weaker than
+    A1 alone for K = 2.
 
-    Steps of the printed proof not to reuse: K copies of the same noise add to K^2, not K, so
-    ``local_noise`` would need a factor K; the condition c12 (see `paper_c12`) is used and not implied; the
-    sampling terms in sigma_T and B are unnecessary, because what all clients share cancels in the sampling
-    variance.
+    Errors in the printed proof: K copies of the same noise add up to K^2, not K, so ``local_noise`` would need
+    a factor K; the condition c12 (see `paper_c12`) is used but not implied; and the sampling terms in sigma_T
+    and B are unnecessary, because what all clients have in common cancels in the sampling variance.
     """
     tasks, s = cfg.task_index, cfg.sampling_factor
     _anchored_square(cfg)
@@ -121,7 +123,7 @@ def paper_convergence_gap_term(cfg: RoundConfig, consts: Constants) -> float:
 def paper_convergence_bound(cfg: RoundConfig, consts: Constants) -> float:
     """min_t E‖grad f_{1:K}(theta^t)‖^2 <= `paper_convergence_gap_term` + Psi, Theorem 2 as printed.
 
-    True, and empty: see `paper_psi`. What replaces it is `surrogate_bound` (Theorem S).
+    True but vacuous: see `paper_psi`. `surrogate_bound` (Theorem S) replaces it.
     """
     return paper_convergence_gap_term(cfg, consts) + paper_psi(cfg, consts).total
 
@@ -143,11 +145,12 @@ def paper_c12(cfg: RoundConfig, consts: Constants) -> float:
     """30 K (gamma_L L E)^2 + 3 s gamma_G gamma_L L (120 E^3 L^2 K gamma_L^2 + 4 E K) / (1+lam), which must
     be <= 1/2.
 
-    The proof of Theorem 2 drops the term in ‖grad f_K‖^2, which needs this and says so at its step (c12);
-    the theorem does not list it, and its own gamma_L = 1/(8EL) breaks it for every K >= 2. Sufficient: for
+    The proof of Theorem 2 drops the term in ‖grad f_K‖^2. This needs the condition, as the proof says at step
+    (c12), but the theorem does not list it, and its own gamma_L = 1/(8EL) violates it for every K >= 2.
+    Sufficient: for
     N = M, gamma_L <= 1/(E L sqrt(60 K)); for N < M, gamma_L <= 1/(E L sqrt(120 K)) and gamma_G gamma_L <=
-    (1+lam)/(60 s E K L). The line after (c12) prints the last bracket with a further factor M, which the
-    display before it does not have; the display is used here.
+    (1+lam)/(60 s E K L). The line after (c12) prints the last bracket with an extra factor M, which the
+    displayed formula before it does not have. This function uses the displayed formula.
     """
     tasks, steps, smooth = cfg.task_index, cfg.local_steps, consts.smoothness
     reach = (cfg.client_lr * smooth * steps) ** 2
@@ -156,31 +159,32 @@ def paper_c12(cfg: RoundConfig, consts: Constants) -> float:
 
 
 def paper_rate_steps(cfg: RoundConfig, smoothness: float) -> tuple[float, float]:
-    """(gamma_G, gamma_L) = (sqrt(N E) / ((K-1) lam L), lam / (sqrt(K T) E L)), the steps of Corollary 1.
+    """(gamma_G, gamma_L) = (sqrt(N E) / ((K-1) lam L), lam / (sqrt(K T) E L)), the learning rates of
+    Corollary 1.
 
     The corollary's rate O(sqrt(E/(N T))) does not follow; see `paper_rate_radius`. gamma_G has the unit of
-    1/L, so the choice is not free of scale.
+    1/L, so the choice depends on the scale of the loss.
     """
     _anchored_square(cfg)
-    curvature = check.positive("smoothness", smoothness)
+    curvature = validation.positive("smoothness", smoothness)
     server = math.sqrt(cfg.clients_per_round * cfg.local_steps) / (cfg.num_old_tasks * cfg.lam * curvature)
     return server, cfg.lam / (math.sqrt(cfg.task_index * cfg.rounds) * cfg.local_steps * curvature)
 
 
 def paper_rate_radius(cfg: RoundConfig, consts: Constants) -> float:
-    """R_T = sqrt(N E) B / ((K-1) lam L^2 sqrt(K T)): the drift radius under Corollary 1's steps, which
-    tends to 0.
+    """R_T = sqrt(N E) B / ((K-1) lam L^2 sqrt(K T)): the drift radius with the learning rates
+    of Corollary 1, which tends to 0.
 
-    So min_t ‖grad f_{1:K}(theta^t)‖ >= ‖grad f_{1:K}(a)‖ - K L R_T, which tends to the gradient at the
-    anchor: the model stands still, and what does not vanish at the anchor does not vanish along the run.
-    That contradicts the corollary, by the paper's own drift lemma.
+    So min_t ‖grad f_{1:K}(theta^t)‖ >= ‖grad f_{1:K}(a)‖ - K L R_T, which tends to the gradient norm at the
+    anchor. The model hardly moves, so a gradient that is not zero at the anchor does not vanish during the
+    run. By the paper's own drift lemma, this contradicts the corollary.
     """
     server, client = paper_rate_steps(cfg, consts.smoothness)
     return server * client * cfg.local_steps * consts.grad_bound / cfg.lam
 
 
 def _anchored_square(cfg: RoundConfig) -> float:
-    """lam^2 + 2 lam, refused when the task has no anchor to speak of."""
+    """lam^2 + 2 lam; an error if the task has no anchor."""
     if not cfg.anchored:
         raise ValueError(f"anchored must be True for this statement, got {cfg.anchored!r}")
-    return check.positive("lam", cfg.lam) * (cfg.lam + 2)
+    return validation.positive("lam", cfg.lam) * (cfg.lam + 2)

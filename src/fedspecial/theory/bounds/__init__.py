@@ -1,11 +1,12 @@
-"""Every bound in one place: floats in, floats out. `check` in ``conditions`` says whether each one's
-premises are met.
+"""All bounds, as functions that return floats. `conditions.check_conditions` checks their conditions.
 
-``drift`` how far from the anchor, ``transfer`` what earlier tasks lose or gain, ``convergence`` where the
-rounds converge to, ``paper`` the printed statements.
+``drift``             how far the model can move away from the anchor
+``forgetting``        how the loss of earlier tasks can change
+``convergence``       what the rounds converge to, and how fast
+``paper_statements``  the paper's statements exactly as printed
 """
 
-from fedspecial.theory.convergence import (
+from fedspecial.theory.bounds.convergence import (
     Surrogate,
     SurrogateTerms,
     contraction_factor,
@@ -15,7 +16,7 @@ from fedspecial.theory.convergence import (
     surrogate_bound,
     task_uniform_bound,
 )
-from fedspecial.theory.drift import (
+from fedspecial.theory.bounds.drift import (
     drift_radius,
     drift_radius_clip,
     drift_radius_from_deltas,
@@ -25,7 +26,16 @@ from fedspecial.theory.drift import (
     paper_drift_bound_sq,
     special_c_drift_radius,
 )
-from fedspecial.theory.paper import (
+from fedspecial.theory.bounds.forgetting import (
+    bkt_slack,
+    bkt_step_max,
+    chained_forgetting_cap,
+    forgetting_cap,
+    old_grad_norm_upper,
+    radius_for_budget,
+    sigma_task_bound,
+)
+from fedspecial.theory.bounds.paper_statements import (
     PsiTerms,
     every_iterate_cap,
     paper_bkt_client_lr_max,
@@ -37,15 +47,6 @@ from fedspecial.theory.paper import (
     paper_psi,
     paper_rate_radius,
     paper_rate_steps,
-)
-from fedspecial.theory.transfer import (
-    bkt_slack,
-    bkt_step_max,
-    chained_forgetting_cap,
-    forgetting_cap,
-    old_grad_norm_upper,
-    radius_for_budget,
-    sigma_task_bound,
 )
 
 __all__ = [

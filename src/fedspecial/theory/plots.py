@@ -1,15 +1,17 @@
-"""Plots of studies and certificates. Matplotlib is imported when one is drawn."""
+"""Plots of rate studies and certificates. Matplotlib is imported only when a plot is drawn."""
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedspecial.theory.certificate import TaskCertificate
-from fedspecial.theory.curves import Curve, RateStudy
+from fedspecial.core.files import write_atomic
+from fedspecial.theory.certificates.task import TaskCertificate
+from fedspecial.theory.simulation.curves import Curve, RateStudy
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -21,31 +23,30 @@ COLOURS = (BLUE, ORANGE, GREEN, PINK)
 # Which curves share a panel: (title, y label, curves, log y).
 _PANELS: dict[str, list[tuple[str, str, tuple[str, ...], bool]]] = {
     "lam": [
-        ("Drift falls like 1/λ, under its cap", "distance to the anchor", ("drift", "drift cap"), True),
-        ("Forgetting against learning", "loss",
+        ("Drift falls like 1/λ and stays below its bound", "distance to the anchor", ("drift", "drift cap"), True),
+        ("Forgetting and loss on the new task", "loss",
          ("forgetting", "new-task loss", "forgetting + new-task loss"), False),
     ],
     "rounds": [
         ("Stationarity of the surrogate, μ fixed", "mean ‖∇Φ‖²",
          ("mean ‖grad Phi‖^2, mu fixed", "Theorem S"), True),
-        ("At fixed λ the model freezes", "distance to the anchor", ("drift, mu fixed", "drift, lam fixed"), True),
+        ("At fixed λ the model stops moving", "distance to the anchor", ("drift, mu fixed", "drift, lam fixed"), True),
     ],
-    "clients": [("Stationary variance, beside the closed form", "total variance",
+    "clients": [("Stationary variance and its closed form", "total variance",
                  ("noise only", "heterogeneity only"), True)],
     "epochs": [
-        ("More local steps, wider ball", "distance to the anchor", ("drift cap", "drift"), True),
-        ("and a weaker anchor", "μ", ("mu",), True),
+        ("Drift grows with the local steps", "distance to the anchor", ("drift cap", "drift"), True),
+        ("μ falls with the local steps", "μ", ("mu",), True),
     ],
     "rate": [
-        ("Corollary 1: the gradient does not fall", "min ‖∇f₁:K‖²", ("min ‖grad f_1:K‖^2", "at the anchor"), True),
-        ("because the model may hardly move", "drift radius", ("drift radius",), True),
+        ("Corollary 1: the gradient does not decrease", "min ‖∇f₁:K‖²", ("min ‖grad f_1:K‖^2", "at the anchor"), True),
+        ("The model can hardly move", "drift radius", ("drift radius",), True),
     ],
 }  # fmt: skip
 
 
 def plot_study(study: RateStudy, path: str | Path) -> Path:
-    """The study's curves with the supported slope (dashed) or the exact values (line) beside the measured
-    ones."""
+    """The measured curves of a study, with the slope that the theory supports (dashed) or the exact values (line)."""
     panels = _PANELS[study.sweep]
     figure = _figure(len(panels))
     curves = {curve.name: curve for curve in study.curves}
@@ -62,26 +63,26 @@ def plot_study(study: RateStudy, path: str | Path) -> Path:
 
 
 def plot_drift(certificates: Sequence[TaskCertificate], path: str | Path) -> Path:
-    """The measured drift under its caps, round by round, one panel per anchored task."""
+    """The measured drift and the bounds on it, round by round, with one panel per anchored task."""
     anchored = [task for task in certificates if task.anchored and task.max_drift is not None]
     if not anchored:
-        raise ValueError(f"certificates must hold an anchored task with measured drift, got {len(certificates)}")
+        raise ValueError(f"certificates must contain an anchored task with a measured drift, got {len(certificates)}")
     figure = _figure(len(anchored), width=3.6)
     for index, task in enumerate(anchored):
         axes = figure.add_subplot(1, len(anchored), index + 1)
         rounds = [entry.round + 1 for entry in task.rounds]
         lines = (
-            ("drift", [entry.drift for entry in task.rounds], BLUE, "-", 2.0),
-            ("recursion", [entry.recursion_bound for entry in task.rounds], ORANGE, "-", 1.4),
-            ("max ‖γΔ‖, t rounds", [entry.delta_bound for entry in task.rounds], GREEN, "--", 1.4),
-            ("max ‖γΔ‖/λ", [entry.delta_cap for entry in task.rounds], GREY, ":", 1.4),
+            ("measured drift", [entry.drift for entry in task.rounds], BLUE, "-", 2.0),
+            ("bound: recursion", [entry.recursion_bound for entry in task.rounds], ORANGE, "-", 1.4),
+            ("bound: max ‖γΔ‖, t rounds", [entry.delta_bound for entry in task.rounds], GREEN, "--", 1.4),
+            ("bound: max ‖γΔ‖/λ", [entry.delta_cap for entry in task.rounds], GREY, ":", 1.4),
         )
         for name, values, colour, style, weight in lines:
             axes.plot(rounds, _numbers(values), style, color=colour, linewidth=weight, label=name)
-        broken = [entry for entry in task.rounds if entry.violated]
-        if broken:
-            at = [entry.round + 1 for entry in broken]
-            axes.plot(at, _numbers([entry.drift for entry in broken]), "x", color="black", label="broken link")
+        violated = [entry for entry in task.rounds if entry.violated]
+        if violated:
+            at = [entry.round + 1 for entry in violated]
+            axes.plot(at, _numbers([entry.drift for entry in violated]), "x", color="black", label="violated bound")
         axes.set_ylim(bottom=0)
         mu = task.rounds[-1].mu
         title = f"Task {task.task}: {task.status}" + ("" if mu is None else f", μ = {mu:.3g}")
@@ -110,11 +111,11 @@ def _draw(axes: Axes, curve: Curve, colour: str) -> None:
     elif curve.theory is not None and measured:
         used = xs >= curve.fit_from
         line = ys[used][-1] * (xs[used] / xs[used][-1]) ** curve.theory
-        axes.plot(xs[used], line, "--", color=colour, linewidth=1, label=f"supported: {_signed(curve.theory)}")
+        axes.plot(xs[used], line, "--", color=colour, linewidth=1, label=f"theory: {_signed(curve.theory)}")
 
 
 def _claim(axes: Axes, curve: Curve) -> None:
-    """The slope that Corollary 1 claims, from the first point on."""
+    """The slope that Corollary 1 claims, drawn from the first point."""
     xs = np.array([point.x for point in curve.points])
     line = curve.points[0].value * (xs / xs[0]) ** -0.5
     axes.plot(xs, line, ":", color="black", linewidth=1.2, label="claimed: −0.500")
@@ -147,5 +148,7 @@ def _finish(axes: Axes, title: str, x: str, y: str) -> None:
 def _save(figure: Figure, path: str | Path) -> Path:
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(target, dpi=150)
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format=target.suffix.removeprefix("."), dpi=150)
+    write_atomic(target, buffer.getvalue())
     return target

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from theory_inputs import CFG, CONSTS, law
+from theory_fixtures import CFG, CONSTS, law
 
 from fedspecial.theory import (
-    CurvatureLedger,
+    CurvatureSum,
     RoundConfig,
     aggregate_async,
     budget_lam,
-    check,
+    check_conditions,
     drift_radius_clip,
     lam_for_bkt,
     lam_for_radius,
@@ -21,8 +21,8 @@ from fedspecial.theory import (
     staleness_weight,
     trust_region_lam,
 )
-from fedspecial.theory.problems import RadialFDIL
-from fedspecial.theory.simulate import server_step, simulate
+from fedspecial.theory.simulation.problems import RadialFDIL
+from fedspecial.theory.simulation.simulator import server_step, simulate
 
 SEEDS = st.integers(0, 10**6)
 
@@ -76,14 +76,14 @@ def test_clipping_and_the_radius_rule_agree():
 
 def test_lam_for_bkt_is_where_the_condition_turns():
     lam = lam_for_bkt(CFG, CONSTS)
-    assert check(CFG, CONSTS, "bkt").suggest()["lam"] == pytest.approx(lam, rel=1e-9)
+    assert check_conditions(CFG, CONSTS, "bkt").suggest()["lam"] == pytest.approx(lam, rel=1e-9)
 
 
 @pytest.mark.parametrize("steps", [1, 5])
 def test_scalar_laplace_reaches_the_joint_optimum_of_isotropic_quadratics(steps):
     rng = np.random.default_rng(0)
     centers = rng.standard_normal((4, 6, 3))
-    theta, ledger = centers[0].mean(axis=0), CurvatureLedger()
+    theta, ledger = centers[0].mean(axis=0), CurvatureSum()
     ledger.add(1, 1.0)
     problem = RadialFDIL(centers, "quadratic")
     for task in (2, 3, 4):
@@ -102,7 +102,7 @@ def test_scalar_laplace_for_one_step_is_the_pseudo_step_times_kappa():
 
 
 def test_the_ledger_takes_each_task_once():
-    ledger = CurvatureLedger()
+    ledger = CurvatureSum()
     ledger.add(1, 0.5)
     ledger.add(2, 0.25)
     assert ledger.total == 0.75

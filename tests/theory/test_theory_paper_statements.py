@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from theory_inputs import CFG, CONSTS, configs, constants, law
+from theory_fixtures import CFG, CONSTS, configs, constants, law
 
 from fedspecial.theory import (
     Constants,
     RoundConfig,
-    check,
+    check_conditions,
     drift_radius,
     every_iterate_cap,
     paper_c12,
@@ -22,9 +22,9 @@ from fedspecial.theory import (
     paper_rate_steps,
     sigma_task_bound,
 )
-from fedspecial.theory.problems import make_problem
-from fedspecial.theory.simulate import minimise, simulate
-from fedspecial.theory.studies import rate_study
+from fedspecial.theory.simulation.problems import make_problem
+from fedspecial.theory.simulation.rate_studies import rate_study
+from fedspecial.theory.simulation.simulator import minimise, simulate
 
 
 @settings(law, max_examples=300)
@@ -111,7 +111,7 @@ def test_corollary_1_rate_is_not_seen():
     study = rate_study("rate", (256, 1024, 4096), repeats=2)
     assert study.settings["conditions_of_theorem_2_met"] is True
     assert abs(study.slope) < 0.05
-    assert check(CFG, CONSTS, "paper_rate").ok is False
+    assert check_conditions(CFG, CONSTS, "paper_rate").ok is False
 
 
 @law

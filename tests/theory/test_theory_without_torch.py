@@ -6,14 +6,14 @@ import sys
 import numpy as np
 import pytest
 
-from fedspecial.theory.simulate import replay
+from fedspecial.theory.simulation.simulator import apply_deltas
 
 SCRIPT = """
 import sys
 sys.modules["torch"] = None
 import fedspecial.theory as theory
-import fedspecial.theory.estimators, fedspecial.theory.studies, fedspecial.theory.figures
-import fedspecial.theory.overview, fedspecial.theory.settings
+import fedspecial.theory.estimators, fedspecial.theory.simulation.rate_studies, fedspecial.theory.plots
+import fedspecial.theory.bound_table, fedspecial.theory.inputs
 heavy = {"matplotlib", "scipy", "sklearn", "pydantic", "rich"} & set(sys.modules)
 assert not heavy, heavy
 assert all(hasattr(theory, name) for name in theory.__all__)
@@ -39,7 +39,7 @@ def test_the_same_deltas_give_the_torch_engine_the_same_models(lam):
     deltas = (0.1 * rng.standard_normal((30, 1000))).astype(np.float32)
     method, server = Special(lam=lam), ServerState(theta=torch.from_numpy(start.copy()))
     method.begin_task(server, 2)
-    for t, (delta, expected) in enumerate(zip(deltas, replay(start, deltas, 0.5, lam), strict=True)):
+    for t, (delta, expected) in enumerate(zip(deltas, apply_deltas(start, deltas, 0.5, lam), strict=True)):
         info = RoundInfo(task=2, round=t, server_lr=0.5, client_lr=0.1, mean_steps=4.0)
         method.server_step(server, {"theta": torch.from_numpy(delta)}, info)
         difference = np.linalg.norm(server.theta.numpy() - expected) / np.linalg.norm(expected)

@@ -1,8 +1,8 @@
-"""Certificates: what a run's distance to its anchor was, and what it could not have exceeded.
+"""The certificate of a task: the measured distance to the anchor in each round, and the bounds on it.
 
-`DriftMonitor` watches a run through its arrays; `certify` reads the events a run left behind. Both put the
-same norms through the same chain (``chain``). Drift counts weights only: BatchNorm running statistics are
-averaged by the server as the run's buffer policy says and are outside the theory.
+`DriftMonitor` computes it from arrays while a run is in progress. `certify` computes it from the event log of a
+run. Both use the same bounds (``certificates/round.py``). The drift includes weights only: BatchNorm running
+statistics are not covered by the theory.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from fedspecial.core.events import Estimate
-from fedspecial.theory import _validate as check
+from fedspecial.theory import validation
 from fedspecial.theory.arrays import flat, flat_norm
-from fedspecial.theory.chain import Assumed, Chain, Observed, RoundCertificate, Violation
+from fedspecial.theory.certificates.round import Assumptions, BoundTracker, RoundCertificate, RoundNorms, Violation
 from fedspecial.theory.constants import Constants, RoundConfig
 
 SCOPE = "weights only; BatchNorm running statistics are excluded"
@@ -24,7 +24,7 @@ SCOPE = "weights only; BatchNorm running statistics are excluded"
 
 @dataclass(frozen=True)
 class TaskCertificate:
-    """The rounds of one task and what they add up to; ``constants`` are those the run itself estimated."""
+    """The certificates of a task's rounds and their summary. ``constants`` are the run's own estimates."""
 
     task: int
     anchored: bool
@@ -34,12 +34,12 @@ class TaskCertificate:
 
     @property
     def violations(self) -> tuple[Violation, ...]:
-        """Every broken link, in order."""
+        """All violated inequalities, in order."""
         return tuple(violation for entry in self.rounds for violation in entry.violated)
 
     @property
     def status(self) -> str:
-        """ "holds", "bug in the run", "wrong constant", "not anchored" or "not measured"."""
+        """One of "holds", "bug in the run", "wrong constant", "not anchored" and "not measured"."""
         kinds = {violation.kind for violation in self.violations}
         if "bug" in kinds:
             return "bug in the run"
@@ -66,21 +66,21 @@ class TaskCertificate:
     def summary(self) -> dict[str, Any]:
         """Plain JSON without the rounds."""
         last = self.rounds[-1]
-        pulled = next((entry for entry in reversed(self.rounds) if entry.lam is not None), last)
+        last_anchored = next((entry for entry in reversed(self.rounds) if entry.lam is not None), last)
         caps = (entry.forgetting_cap for entry in self.rounds if entry.forgetting_cap is not None)
         return {
             "task": self.task,
             "anchored": self.anchored,
             "status": self.status,
             "num_rounds": len(self.rounds),
-            "drift": check.plain(last.drift),
-            "max_drift": check.plain(self.max_drift),
-            "recursion_bound": check.plain(last.recursion_bound),
-            "delta_cap": check.plain(last.delta_cap),
-            "uniform_bound": check.plain(last.uniform_bound),
-            "max_ratio": check.plain(self.max_ratio),
-            "lam": pulled.lam,
-            "mu": check.plain(pulled.mu),
+            "drift": validation.finite_or_none(last.drift),
+            "max_drift": validation.finite_or_none(self.max_drift),
+            "recursion_bound": validation.finite_or_none(last.recursion_bound),
+            "delta_cap": validation.finite_or_none(last.delta_cap),
+            "uniform_bound": validation.finite_or_none(last.uniform_bound),
+            "max_ratio": validation.finite_or_none(self.max_ratio),
+            "lam": last_anchored.lam,
+            "mu": validation.finite_or_none(last_anchored.mu),
             "forgetting_cap": max(caps, default=None),
             "violated": [violation.to_dict() for violation in self.violations],
             "constants": {name: asdict(estimate) for name, estimate in self.constants.items()},
@@ -94,7 +94,7 @@ class TaskCertificate:
 
     def table(self) -> str:
         """A plain table: one row per round."""
-        heads = ("round", "drift", "recursion", "max-delta", "delta cap", "uniform", "mu", "broken")
+        heads = ("round", "drift", "recursion", "max-delta", "delta cap", "uniform", "mu", "violated")
         rows = [heads, *(_cells(entry) for entry in self.rounds)]
         widths = [max(len(row[column]) for row in rows) for column in range(len(heads))]
         lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
@@ -102,7 +102,9 @@ class TaskCertificate:
 
 
 class DriftMonitor:
-    """Watches one task: give it the anchor once, then theta and the norm of the mean delta after every round.
+    """Builds the certificate of one task while it runs.
+
+    Pass the anchor once, then theta and the norm of the mean delta after every round.
 
     >>> cfg = RoundConfig(8, 4, 5, 20, 2, server_lr=0.5, client_lr=0.01, lam=1.0)
     >>> monitor = DriftMonitor([0.0, 0.0], cfg, grad_bound=1.0)
@@ -122,7 +124,7 @@ class DriftMonitor:
     ) -> None:
         self._anchor = flat(anchor)
         self._cfg = cfg
-        self._chain = Chain(cfg.task_index, _assumed(grad_bound, delta_clip, consts, rtol))
+        self._tracker = BoundTracker(cfg.task_index, _assumptions(grad_bound, delta_clip, consts, rtol))
         self._rounds: list[RoundCertificate] = []
 
     def observe(
@@ -135,29 +137,32 @@ class DriftMonitor:
         max_client_delta: float | None = None,
         max_grad: float | None = None,
     ) -> RoundCertificate:
-        """The certificate of the round that ended in ``theta``. ``server_lr`` and ``lam`` if they change."""
+        """The certificate of the round that ended in ``theta``.
+
+        Pass ``server_lr`` and ``lam`` if they change from round to round.
+        """
         cfg, point = self._cfg, flat(theta)
         if point.shape != self._anchor.shape:
             raise ValueError(f"theta must have the anchor's {self._anchor.size} entries, got {point.size}")
-        step = cfg.server_lr if server_lr is None else check.positive("server_lr", server_lr)
-        pull = cfg.pull if lam is None else check.nonnegative("lam", lam)
-        seen = Observed(
+        step = cfg.server_lr if server_lr is None else validation.positive("server_lr", server_lr)
+        strength = cfg.effective_lam if lam is None else validation.nonnegative("lam", lam)
+        norms = RoundNorms(
             drift=flat_norm(point - self._anchor),
             delta_norm=float(delta_norm),
             server_lr=step,
-            lam=pull,
+            lam=strength,
             pseudo_step=step * cfg.client_lr * cfg.local_steps,
             max_client_delta=max_client_delta,
             max_grad=max_grad,
             theta_norm=None if getattr(theta, "dtype", None) == "float64" else flat_norm(point),
         )
-        self._rounds.append(self._chain.observe(len(self._rounds), seen))
+        self._rounds.append(self._tracker.observe(len(self._rounds), norms))
         return self._rounds[-1]
 
     def summary(self) -> TaskCertificate:
         """The task so far."""
         if not self._rounds:
-            raise ValueError("observe must be called before summary, got 0 rounds")
+            raise ValueError("call observe before summary, got 0 rounds")
         return TaskCertificate(self._cfg.task_index, self._cfg.anchored, tuple(self._rounds))
 
 
@@ -169,24 +174,25 @@ def certify(
     consts: Constants | None = None,
     rtol: float = 1e-5,
 ) -> list[TaskCertificate]:
-    """One certificate per task from a run's events; only those with ``event == "round"`` are read.
+    """One certificate per task, from the events of a run. Only events with ``event == "round"`` are used.
 
-    ``drift`` and ``delta_norm`` must count weights only. A null ``lam`` is a task without a server-side
-    anchor: its recursion is the sum of the deltas, and nothing is claimed. ``mean_steps`` stands for E,
-    which is right for the mean delta when clients weigh the same; where ``plain_sgd`` is false (momentum,
-    Adam, weights by samples) the links with B are left out. Optional fields ``max_grad`` (largest gradient
-    norm) and ``theta_norm`` (allows for float32 rounding) are used where present.
+    ``drift`` and ``delta_norm`` must include weights only. If ``lam`` is null, the task has no server-side
+    anchor: the recursion is then the sum of the deltas, and the certificate claims nothing. ``mean_steps`` is
+    used as E, which is correct for the mean delta if all clients have the same weight. Where ``plain_sgd`` is
+    false (momentum, Adam, clients weighted by samples) the inequalities with B are omitted. The optional
+    fields ``max_grad`` (largest gradient norm) and ``theta_norm`` (allows for float32 rounding) are used if
+    present.
     """
-    assumed = _assumed(grad_bound, delta_clip, consts, rtol)
-    chains: dict[int, Chain] = {}
+    assumptions = _assumptions(grad_bound, delta_clip, consts, rtol)
+    trackers: dict[int, BoundTracker] = {}
     rounds: dict[int, list[RoundCertificate]] = {}
     for event in events:
         if event.get("event") != "round":
             continue
-        task = check.count("task", _field(event, "task"))
-        chain = chains.setdefault(task, Chain(task, assumed))
+        task = validation.count("task", _field(event, "task"))
+        tracker = trackers.setdefault(task, BoundTracker(task, assumptions))
         rounds.setdefault(task, []).append(
-            chain.observe(check.count("round", _field(event, "round"), low=0), _observed(event))
+            tracker.observe(validation.count("round", _field(event, "round"), low=0), _observed(event))
         )
     return [
         TaskCertificate(task, any(entry.lam is not None for entry in entries), tuple(entries))
@@ -194,15 +200,15 @@ def certify(
     ]
 
 
-def _observed(event: Mapping[str, Any]) -> Observed:
-    server_lr = check.nonnegative("server_lr", _field(event, "server_lr"))
+def _observed(event: Mapping[str, Any]) -> RoundNorms:
+    server_lr = validation.nonnegative("server_lr", _field(event, "server_lr"))
     client_lr, steps = event.get("client_lr"), event.get("mean_steps")
     delta = event.get("delta_norm")
     held = bool(event.get("held")) or event.get("num_accepted") == 0
     if delta is None and not held:
-        raise ValueError(f"delta_norm must be in every round event, got {delta!r} in {_place(event)}")
+        raise ValueError(f"delta_norm is required in every round event, got {delta!r} in {_location(event)}")
     known = client_lr is not None and steps is not None and event.get("plain_sgd", True)
-    return Observed(
+    return RoundNorms(
         drift=_number(event, "drift"),
         delta_norm=0.0 if delta is None else float(delta),
         server_lr=server_lr,
@@ -222,22 +228,24 @@ def _number(event: Mapping[str, Any], name: str) -> float | None:
 
 def _field(event: Mapping[str, Any], name: str) -> Any:
     if event.get(name) is None:
-        raise ValueError(f"{name} must be in every round event, got {event.get(name)!r} in {_place(event)}")
+        raise ValueError(f"{name} is required in every round event, got {event.get(name)!r} in {_location(event)}")
     return event[name]
 
 
-def _place(event: Mapping[str, Any]) -> str:
+def _location(event: Mapping[str, Any]) -> str:
     return f"task {event.get('task')}, round {event.get('round')}"
 
 
-def _assumed(grad_bound: float | None, delta_clip: float | None, consts: Constants | None, rtol: float) -> Assumed:
+def _assumptions(
+    grad_bound: float | None, delta_clip: float | None, consts: Constants | None, rtol: float
+) -> Assumptions:
     if grad_bound is None and consts is not None:
         grad_bound = consts.grad_bound
-    return Assumed(
-        None if grad_bound is None else check.positive("grad_bound", grad_bound),
-        None if delta_clip is None else check.positive("delta_clip", delta_clip),
+    return Assumptions(
+        None if grad_bound is None else validation.positive("grad_bound", grad_bound),
+        None if delta_clip is None else validation.positive("delta_clip", delta_clip),
         consts,
-        check.nonnegative("rtol", rtol),
+        validation.nonnegative("rtol", rtol),
     )
 
 
@@ -251,4 +259,4 @@ def _cells(entry: RoundCertificate) -> tuple[str, ...]:
         entry.mu,
     )
     numbers = ["-" if value is None or not math.isfinite(value) else f"{value:.4g}" for value in caps]
-    return (str(entry.round), *numbers, ", ".join(violation.link for violation in entry.violated) or "none")
+    return (str(entry.round), *numbers, ", ".join(violation.inequality for violation in entry.violated) or "none")
