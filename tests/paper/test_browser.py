@@ -1,4 +1,4 @@
-"""The report in a real browser, where Chromium is found: no errors, no network, nothing cut off."""
+"""The report in Chromium: no errors, no network requests, nothing cut off."""
 
 from __future__ import annotations
 
@@ -17,45 +17,45 @@ import pytest
 from fedspecial.paper.report import write_report
 
 pytestmark = pytest.mark.skipif(
-    not (shutil.which("chromedriver") and shutil.which("chromium")), reason="there is no chromium with its driver here"
+    not (shutil.which("chromedriver") and shutil.which("chromium")), reason="chromium or chromedriver not found"
 )
 WIDTHS = (1280, 400)
 OPTIONS = ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
 
 
 class Browser:
-    """Chromium, told what to do in the WebDriver protocol."""
+    """Chromium, controlled through the WebDriver protocol."""
 
     def __init__(self, port: int) -> None:
         self._base = f"http://127.0.0.1:{port}"
-        wish = {
+        capabilities = {
             "goog:chromeOptions": {"args": OPTIONS, "binary": shutil.which("chromium")},
             "goog:loggingPrefs": {"browser": "ALL", "performance": "ALL"},
         }
-        answer = self._ask("POST", "/session", {"capabilities": {"alwaysMatch": wish}})
-        self._session = f"/session/{answer['sessionId']}"
+        session = self._send("POST", "/session", {"capabilities": {"alwaysMatch": capabilities}})
+        self._session = f"/session/{session['sessionId']}"
 
-    def _ask(self, verb: str, path: str, body: dict[str, Any] | None = None) -> Any:
+    def _send(self, verb: str, path: str, body: dict[str, Any] | None = None) -> Any:
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(self._base + path, data, method=verb)
-        with urllib.request.urlopen(request, timeout=60) as answer:
-            return json.load(answer)["value"]
+        with urllib.request.urlopen(request, timeout=60) as response:
+            return json.load(response)["value"]
 
     def open(self, page: Path, width: int) -> None:
         metrics = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600}
         command = {"cmd": "Emulation.setDeviceMetricsOverride", "params": metrics}
-        self._ask("POST", f"{self._session}/goog/cdp/execute", command)
-        self._ask("POST", f"{self._session}/url", {"url": page.resolve().as_uri()})
+        self._send("POST", f"{self._session}/goog/cdp/execute", command)
+        self._send("POST", f"{self._session}/url", {"url": page.resolve().as_uri()})
 
     def evaluate(self, script: str) -> Any:
-        return self._ask("POST", f"{self._session}/execute/sync", {"script": f"return {script}", "args": []})
+        return self._send("POST", f"{self._session}/execute/sync", {"script": f"return {script}", "args": []})
 
     def log(self, kind: str) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = self._ask("POST", f"{self._session}/se/log", {"type": kind})
+        found: list[dict[str, Any]] = self._send("POST", f"{self._session}/se/log", {"type": kind})
         return found
 
     def close(self) -> None:
-        self._ask("DELETE", self._session)
+        self._send("DELETE", self._session)
 
 
 def free_port() -> int:
@@ -90,19 +90,19 @@ def page(studies: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-def test_it_opens_without_errors_or_network_requests(browser: Browser, page: Path, width: int) -> None:
+def test_the_page_opens_without_errors_or_network_requests(browser: Browser, page: Path, width: int) -> None:
     browser.open(page, width)
     assert browser.evaluate("document.readyState") == "complete"
     assert browser.log("browser") == []
     messages = [json.loads(entry["message"])["message"] for entry in browser.log("performance")]
-    asked = {m["params"]["request"]["url"] for m in messages if m["method"] == "Network.requestWillBeSent"}
-    assert page.resolve().as_uri() in asked
-    assert {url.split(":")[0] for url in asked} <= {"file", "data"}
-    assert [url for url in asked if url.startswith("file")] == [page.resolve().as_uri()]
+    requested = {m["params"]["request"]["url"] for m in messages if m["method"] == "Network.requestWillBeSent"}
+    assert page.resolve().as_uri() in requested
+    assert {url.split(":")[0] for url in requested} <= {"file", "data"}
+    assert [url for url in requested if url.startswith("file")] == [page.resolve().as_uri()]
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-def test_every_table_has_rows_and_every_figure_a_size(browser: Browser, page: Path, width: int) -> None:
+def test_every_table_has_rows_and_every_figure_is_visible(browser: Browser, page: Path, width: int) -> None:
     browser.open(page, width)
     rows = browser.evaluate("[...document.querySelectorAll('table')].map(t => t.tBodies[0].rows.length)")
     assert len(rows) > 20
@@ -117,7 +117,7 @@ def test_every_table_has_rows_and_every_figure_a_size(browser: Browser, page: Pa
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-def test_nothing_sticks_out_of_the_page(browser: Browser, page: Path, width: int) -> None:
+def test_no_element_is_wider_than_the_page(browser: Browser, page: Path, width: int) -> None:
     browser.open(page, width)
     assert browser.evaluate("window.innerWidth") == width
     assert browser.evaluate("document.documentElement.scrollWidth") <= width

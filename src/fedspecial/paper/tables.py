@@ -158,7 +158,9 @@ def number(value: MeanStd | None, digits: int) -> tuple[str, str]:
 
 def titles(table: ReportTable) -> list[str]:
     both = any(column.published for column in table.columns)
-    return [column.title + (", paper" if column.published else ", ours" if both else "") for column in table.columns]
+    return [
+        column.title + (", published" if column.published else ", ours" if both else "") for column in table.columns
+    ]
 
 
 def markdown(table: ReportTable) -> str:

@@ -13,7 +13,7 @@ def model_card(result: Result, *, command: str, licence: str, weights: int, mode
     )
     return f"""# {model} trained with {result.method} on {result.benchmark}
 
-A classifier with {weights:,} weights, trained by a simulated federation on {len(result.tasks)} domains, one after another:
+A classifier with {weights:,} weights, trained by a simulated federation on {len(result.tasks)} domains in sequence:
 {" → ".join(result.tasks)}. Clients kept no data of earlier domains, unless the method stores samples.
 
 Each row shows the accuracy on all domains, in per cent, after training on one more of them.

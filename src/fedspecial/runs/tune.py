@@ -26,7 +26,7 @@ Curve = Mapping[float, MeanStd]
 
 @dataclass(frozen=True)
 class Search:
-    """A search for λ: all other settings, the seeds, the fraction of samples held out, and the directory for the runs."""
+    """A search for λ: the other settings, the seeds, the fraction of samples held out, and the run directories."""
 
     settings: Settings
     seeds: tuple[int, ...]
