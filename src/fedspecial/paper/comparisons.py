@@ -36,9 +36,9 @@ COMPARISONS = (
                 ("digit10",),
                 examined=STRONGER,
             ),
-            Claim("SPECIAL-C trails SPECIAL on ACC on {benchmark}", Better("acc", "special", "special-c")),
+            Claim("SPECIAL-C has a lower ACC than SPECIAL on {benchmark}", Better("acc", "special", "special-c")),
             Claim(
-                "SPECIAL-C trails SPECIAL on BWT on {benchmark}",
+                "SPECIAL-C has a lower BWT than SPECIAL on {benchmark}",
                 Better("bwt", "special", "special-c"),
                 ("vlcs", "pacs", "dn4il"),
             ),
