@@ -71,6 +71,11 @@ def _stem(results: StudyResults, *parts: str) -> str:
     return "-".join([results.study.name, results.request.scale, *parts])
 
 
+def _label(row: Row) -> str:
+    """The label of a row with γ_G typeset by matplotlib."""
+    return row.label.replace("γ_G", r"$\gamma_G$")
+
+
 def _with_runs(results: StudyResults) -> list[str]:
     return [benchmark for benchmark in results.benchmarks if benchmark not in results.absent]
 
@@ -87,11 +92,11 @@ def _dots(results: StudyResults) -> Iterator[StudyFigure]:
                 _dot(axes, results.published(benchmark, row.key, None, key), at + 0.17, PAPER, "D")
             axes.set_title(f"{metric(key).title} {UNITS[key]}")
             axes.grid(axis="y", visible=False)
-        panels[0].set_yticks(range(len(rows)), [row.label for row in rows])
+        panels[0].set_yticks(range(len(rows)), [_label(row) for row in rows])
         panels[0].invert_yaxis()
         for colour, mark, name in (
             (OURS, "o", "ours"),
-            (PAPER, "D", "published (different data size, model and rounds)"),
+            (PAPER, "D", "published (different data, model and scale)"),
         ):
             panels[1].plot([], [], mark, color=colour, markersize=5, label=name)
         figure.legend(*panels[1].get_legend_handles_labels(), loc="outside lower center", ncols=2)
@@ -118,7 +123,7 @@ def _lines(results: StudyResults) -> Iterator[StudyFigure]:
                     found = [(at, v) for at, x in enumerate(xs) if (v := read(benchmark, row.key, x, key)) is not None]
                     if found:
                         means, errors = [v.mean for _, v in found], [v.std or 0 for _, v in found]
-                        style = {"color": colour, "capsize": 3, "markersize": 5, "label": row.label + suffix}
+                        style = {"color": colour, "capsize": 3, "markersize": 5, "label": _label(row) + suffix}
                         axes.errorbar([at for at, _ in found], means, errors, fmt=mark, **style)
             axes.set_xticks(range(len(xs)), [f"{x:g}" for x in xs])
             axes.set_xlabel(sweep.symbol)
@@ -156,7 +161,7 @@ def _scatter(results: StudyResults) -> Iterator[StudyFigure]:
             )  # fmt: skip
         shown = axes.scatter(
             accs, bwts, c=[x for x, _, _ in points], cmap="viridis", vmin=0, vmax=max(xs), marker=mark, s=52, zorder=3,
-            edgecolors="white", label=results.label(benchmark) + (f": {row.label}" if several else ""),
+            edgecolors="white", label=results.label(benchmark) + (f": {_label(row)}" if several else ""),
         )  # fmt: skip
     axes.set(xlabel="ACC in per cent", ylabel="BWT in percentage points")
     if shown is not None:
@@ -180,7 +185,7 @@ def _curves(results: StudyResults) -> Iterator[StudyFigure]:
             names = names or (runs[0].result.tasks[:2] if runs else [])
             for column, axes in enumerate(panels):
                 curves = [[100 * point[column] for point in second_task(run)] for run in runs]
-                _band(axes, curves, colour, row.label)
+                _band(axes, curves, colour, _label(row))
         for axes, title in zip(panels, [f"task 1: {names[0]}", f"task 2: {names[1]}", "both tasks"], strict=True):
             axes.set_title(title)
             axes.set_xlabel("round of task 2")
@@ -229,7 +234,7 @@ def _matrices(results: StudyResults) -> Iterator[StudyFigure]:
             show_matrix(
                 axes, mean_matrix([run.result for run in runs]), runs[0].result.tasks, rows=number % across == 0
             )
-            axes.set_title(rows[number].label)
+            axes.set_title(_label(rows[number]))
             axes.tick_params(labelsize=7)
             for text in axes.texts:
                 text.set_fontsize(8)

@@ -53,7 +53,7 @@ def _section(section: Section) -> list[str]:
         lines += [*_claims(tested), ""]
     if untested := [entry for entry in section.judged if not entry[2].tested]:
         summary = f"<summary>{len(untested)} further claims, not yet tested</summary>"
-        lines += ["<details>", summary, "", *_claims(untested), "", "</details>", ""]
+        lines += ['<details markdown="1">', summary, "", *_claims(untested), "", "</details>", ""]
     for text, examined in examined_claims(section):
         lines += [f"Not reproduced: *{text}*. We examined: {examined}.", ""]
     return lines

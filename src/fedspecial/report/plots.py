@@ -28,6 +28,7 @@ def draw_matrix(result: Result, path: Path) -> None:
     axes = figure.add_subplot()
     image = show_matrix(axes, result.matrix, result.tasks)
     axes.set_title(f"{result.method} on {result.benchmark}, seed {result.seed}: accuracy in per cent", fontsize=10)
+    axes.set_xlabel("domain of the test data")
     figure.colorbar(image, ax=axes, shrink=0.9)
     save(figure, path)
 
@@ -50,7 +51,7 @@ def draw_curves(events: Sequence[dict[str, Any]], path: Path) -> None:
     from matplotlib.figure import Figure
 
     started, rounds = of_kind(events, "run_started")[0], of_kind(events, "round")
-    figure = Figure(figsize=(8, 3.6), layout="constrained")
+    figure = Figure(figsize=(8.6, 3.6), layout="constrained")
     axes = figure.add_subplot()
     per_task = started["rounds"]
     for number, name in enumerate(started["tasks"]):
@@ -64,11 +65,11 @@ def draw_curves(events: Sequence[dict[str, Any]], path: Path) -> None:
         if number % 2:
             axes.axvspan(number * per_task, (number + 1) * per_task, color="0.94", zorder=0)
         axes.text((number + 0.5) * per_task, 102, f"training on {name}", ha="center", fontsize=8, color=f"C{number}")
-    axes.set(xlabel="round", ylabel="test accuracy in per cent", ylim=(0, 108))
+    axes.set(xlabel="round (all tasks)", ylabel="test accuracy in per cent", ylim=(0, 108))
     axes.set_xlim(0, per_task * len(started["tasks"]))
     axes.set_title(f"{started['method']} on {started['benchmark']}, seed {started['seed']}", fontsize=10)
     if any(r["accuracy"] for r in rounds):
-        axes.legend(loc="lower right", fontsize=8, title="accuracy on")
+        figure.legend(loc="outside right upper", fontsize=8, title="accuracy on", frameon=False)
     save(figure, path)
 
 
