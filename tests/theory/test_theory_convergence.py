@@ -1,4 +1,4 @@
-"""SPECIAL as SGD on an anchored surrogate: laws 8 and 13, and Theorem S on runs."""
+"""SPECIAL as SGD on the surrogate objective, and Theorem S on simulated runs."""
 
 import math
 from dataclasses import replace
@@ -24,7 +24,7 @@ from fedspecial.theory.simulation.simulator import minimise, simulate
 
 @law
 @given(configs(), constants())
-def test_theorem_s_without_pull_is_the_fedavg_form(cfg, consts):
+def test_theorem_s_with_lam_zero_is_the_fedavg_bound(cfg, consts):
     free = replace(cfg, lam=0.0)
     terms, pseudo = surrogate_bound(free, consts), free.pseudo_step
     assert terms.optimisation == pytest.approx(2 * consts.gap / (pseudo * cfg.rounds))
@@ -37,19 +37,19 @@ def test_theorem_s_without_pull_is_the_fedavg_form(cfg, consts):
 
 @law
 @given(configs(), constants())
-def test_no_delay_is_the_synchronous_bound(cfg, consts):
+def test_zero_staleness_gives_the_synchronous_bound(cfg, consts):
     assert surrogate_bound(cfg, consts, staleness=0) == surrogate_bound(cfg, consts)
 
 
 @law
 @given(configs(), constants(), st.integers(1, 100))
-def test_delay_costs_and_the_anchor_limits_what_it_costs(cfg, consts, age):
+def test_the_bound_grows_with_staleness_up_to_a_limit_set_by_the_anchor(cfg, consts, age):
     now, late = surrogate_bound(cfg, consts, age).total, surrogate_bound(cfg, consts, age + 1).total
     endless = surrogate_bound(cfg, consts, math.inf).total
     assert surrogate_bound(cfg, consts).total <= now <= late <= endless < math.inf
 
 
-def test_endless_delay_needs_an_anchor():
+def test_infinite_staleness_needs_an_anchor():
     with pytest.raises(ValueError, match="staleness"):
         surrogate_bound(replace(CFG, lam=0.0), CONSTS, math.inf)
 
@@ -87,7 +87,7 @@ def test_theorem_s_holds_on_runs(name, lam):
 
 
 @pytest.mark.parametrize("convex", [True, False])
-def test_all_tasks_gradient_is_the_surrogates_plus_the_anchor_mismatch(convex):
+def test_the_gradient_of_all_tasks_is_at_most_the_surrogates_plus_the_anchor_mismatch(convex):
     name = "pseudo_huber" if convex else "welsch"
     problem = make_problem(name, num_tasks=3, shift=2.0)
     anchor = minimise(problem, [1, 2], np.zeros(10), steps=50)
@@ -102,7 +102,7 @@ def test_all_tasks_gradient_is_the_surrogates_plus_the_anchor_mismatch(convex):
 
 
 @pytest.mark.parametrize("lam", [0.0, 0.25])
-def test_quadratic_stationary_law_is_met_by_many_replicates(lam):
+def test_the_simulation_has_the_stationary_mean_and_variance_of_the_closed_form(lam):
     centers = np.random.default_rng(1).standard_normal((1, 6, 4))
     problem = RadialFDIL(centers, "quadratic", noise=0.7)
     cfg = RoundConfig(6, 2, 4, 60, 1, server_lr=0.8, client_lr=0.1, lam=lam)
@@ -113,7 +113,7 @@ def test_quadratic_stationary_law_is_met_by_many_replicates(lam):
     assert np.linalg.norm(theta.mean(axis=0) - mean) < 4 * math.sqrt(variance / 4000)
 
 
-def test_contraction_brings_any_two_starts_together():
+def test_a_contraction_shrinks_the_distance_between_any_two_starts():
     problem = make_problem("welsch", spread=0.5, noise=0.0)
     cfg = RoundConfig(8, 8, 3, 1, 2, server_lr=0.5, client_lr=0.1, lam=0.4)
     factor = contraction_factor(cfg, problem.smoothness)

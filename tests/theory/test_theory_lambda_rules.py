@@ -1,4 +1,4 @@
-"""Rules for lam and the asynchronous server: laws 11 and 12."""
+"""Rules for lam, and asynchronous aggregation."""
 
 import math
 
@@ -57,7 +57,7 @@ def test_budget_rule_never_exceeds_its_budget_under_heavy_tails(seed, budget, la
 
 @law
 @given(st.floats(-100, 100), st.floats(0, 100), st.floats(1e-6, 10))
-def test_budget_rule_gives_the_smallest_lam_that_will_do(linear, quadratic, budget):
+def test_budget_rule_gives_the_smallest_sufficient_lam(linear, quadratic, budget):
     lam = budget_lam(linear, quadratic, budget)
     x = 1 / (1 + lam)
     assert linear * x + quadratic * x**2 <= budget * (1 + 1e-9)
@@ -66,7 +66,7 @@ def test_budget_rule_gives_the_smallest_lam_that_will_do(linear, quadratic, budg
         assert linear * y + quadratic * y**2 > budget
 
 
-def test_budget_rule_lets_aligned_updates_through():
+def test_budget_rule_does_not_restrict_aligned_updates():
     assert budget_lam(-5.0, 1.0, 0.1) == 0.0
 
 
@@ -74,40 +74,40 @@ def test_clipping_and_the_radius_rule_agree():
     assert drift_radius_clip(0.5, 2.0, lam_for_radius(0.5, 2.0, 0.1)) == pytest.approx(0.1)
 
 
-def test_lam_for_bkt_is_where_the_condition_turns():
+def test_lam_for_bkt_is_the_smallest_lam_that_meets_the_condition():
     lam = lam_for_bkt(CFG, CONSTS)
     assert check_conditions(CFG, CONSTS, "bkt").suggest()["lam"] == pytest.approx(lam, rel=1e-9)
 
 
 @pytest.mark.parametrize("steps", [1, 5])
-def test_scalar_laplace_reaches_the_joint_optimum_of_isotropic_quadratics(steps):
+def test_laplace_lam_reaches_the_joint_optimum_of_isotropic_quadratics(steps):
     rng = np.random.default_rng(0)
     centers = rng.standard_normal((4, 6, 3))
-    theta, ledger = centers[0].mean(axis=0), CurvatureSum()
-    ledger.add(1, 1.0)
+    theta, curvatures = centers[0].mean(axis=0), CurvatureSum()
+    curvatures.add(1, 1.0)
     problem = RadialFDIL(centers, "quadratic")
     for task in (2, 3, 4):
         base = RoundConfig(6, 6, steps, 3000, task, server_lr=1 / task, client_lr=0.2, lam=0.0)
-        lam = laplace_lam(base, ledger.total, curvature=1.0)
+        lam = laplace_lam(base, curvatures.total, curvature=1.0)
         cfg = RoundConfig(6, 6, steps, 3000, task, server_lr=1 / task, client_lr=0.2, lam=lam)
         theta = simulate(problem, cfg, anchor=theta).theta[0]
-        ledger.add(task, 1.0)
+        curvatures.add(task, 1.0)
     joint = centers.mean(axis=(0, 1))
     assert np.linalg.norm(theta - joint) < 1e-10
 
 
-def test_scalar_laplace_for_one_step_is_the_pseudo_step_times_kappa():
+def test_laplace_lam_for_one_step_is_the_pseudo_step_times_kappa():
     cfg = RoundConfig(6, 6, 1, 10, 2, server_lr=0.5, client_lr=0.2, lam=0.0)
     assert laplace_lam(cfg, 3.0) == pytest.approx(laplace_lam(cfg, 3.0, curvature=0.7)) == pytest.approx(0.3)
 
 
-def test_the_ledger_takes_each_task_once():
-    ledger = CurvatureSum()
-    ledger.add(1, 0.5)
-    ledger.add(2, 0.25)
-    assert ledger.total == 0.75
+def test_the_curvature_sum_accepts_each_task_once():
+    curvatures = CurvatureSum()
+    curvatures.add(1, 0.5)
+    curvatures.add(2, 0.25)
+    assert curvatures.total == 0.75
     with pytest.raises(ValueError, match="task"):
-        ledger.add(1, 0.5)
+        curvatures.add(1, 0.5)
 
 
 @law
@@ -128,7 +128,7 @@ def test_asynchronous_aggregate_keeps_the_clip_radius_for_any_delays_and_drops(s
         assert np.linalg.norm(theta) <= cap * (1 + 1e-12)
 
 
-def test_fresh_deltas_are_averaged_and_stale_ones_count_less():
+def test_fresh_deltas_are_averaged_and_stale_ones_have_less_weight():
     fresh = aggregate_async([[1.0, 0.0], [0.0, 1.0]], [0, 0])
     np.testing.assert_allclose(fresh, [0.5, 0.5])
     assert staleness_weight(3, 0.5) == 0.5

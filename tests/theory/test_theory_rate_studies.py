@@ -1,4 +1,4 @@
-"""The studies find the slopes that theory supports, and their problems have the constants they state."""
+"""The studies measure the slopes that the theory supports, and their problems have the stated constants."""
 
 import numpy as np
 import pytest
@@ -21,7 +21,7 @@ def test_drift_falls_like_one_over_lam_and_the_sum_of_losses_has_a_minimum():
     assert all(d <= cap for d, cap in zip(curves["drift"], curves["drift cap"], strict=True))
 
 
-def test_surrogate_gradient_falls_like_the_root_of_rounds_and_a_fixed_lam_freezes():
+def test_surrogate_gradient_falls_like_the_root_of_rounds_and_drift_shrinks_at_fixed_lam():
     study = rate_study("rounds", (64, 256, 1024), repeats=4)
     assert study.slope == pytest.approx(-0.5, abs=0.08)
     slopes = {curve.name: curve.slope for curve in study.curves}
@@ -35,10 +35,10 @@ def test_stationary_variance_follows_the_closed_form_in_clients():
     for curve in study.curves:
         for point, exact in zip(curve.points, curve.exact, strict=True):
             assert point.value == pytest.approx(exact, rel=0.1)
-    assert [point.x for point in study.curves[1].points] == [1, 4]  # none is left when everybody takes part
+    assert [point.x for point in study.curves[1].points] == [1, 4]  # no variance is left when all clients take part
 
 
-def test_cap_grows_and_mu_falls_with_local_steps():
+def test_drift_bound_grows_and_mu_falls_with_local_steps():
     study = rate_study("epochs", (1, 4, 16), repeats=4)
     slopes = {curve.name: curve.slope for curve in study.curves}
     assert slopes["drift cap"] == pytest.approx(1)
@@ -63,7 +63,7 @@ def test_log_slope_is_exact_on_a_power_law():
 
 
 @pytest.mark.parametrize("name", ["pseudo_huber", "welsch", "logistic"])
-def test_stated_constants_bound_what_is_seen(name):
+def test_stated_constants_bound_the_observed_values(name):
     problem, rng = make_problem(name, num_tasks=3), np.random.default_rng(1)
     consts = problem.constants()
     theta = 5 * rng.standard_normal((400, 10))
@@ -76,7 +76,7 @@ def test_stated_constants_bound_what_is_seen(name):
 
 
 @pytest.mark.parametrize("name", ["pseudo_huber", "welsch", "quadratic", "logistic"])
-def test_gradients_are_those_of_the_losses(name):
+def test_gradients_are_the_derivatives_of_the_losses(name):
     problem, rng = make_problem(name), np.random.default_rng(2)
     theta, direction = rng.standard_normal((2, 10))
     h = 1e-5
@@ -85,13 +85,13 @@ def test_gradients_are_those_of_the_losses(name):
 
 
 @pytest.mark.parametrize("sweep", SWEEPS)
-def test_every_study_can_be_drawn(sweep, tmp_path):
+def test_every_study_can_be_plotted(sweep, tmp_path):
     values = (0.3, 1.0, 3.0) if sweep == "lam" else (1, 2, 4)
     file = plot_study(rate_study(sweep, values, repeats=2), tmp_path / "new" / "plot.png")
     assert file.read_bytes().startswith(b"\x89PNG")
 
 
-def test_drift_is_drawn_under_its_caps(tmp_path):
+def test_drift_and_its_bounds_can_be_plotted(tmp_path):
     log = [{"event": "round", "task": 2, "round": t, "server_lr": 1.0, "lam": 1.0, "delta_norm": 1.0,
             "drift": 0.5, "num_accepted": 4} for t in range(3)]  # fmt: skip
     assert plot_drift(certify(log), tmp_path / "drift.png").exists()

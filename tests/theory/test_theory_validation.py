@@ -1,4 +1,4 @@
-"""Law 14: what cannot be used is refused by name, with the value."""
+"""Invalid input is rejected with the name of the argument and its value."""
 
 import math
 from dataclasses import replace
@@ -45,7 +45,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_bad_input_is_refused_by_name_and_value(name):
+def test_bad_input_is_rejected_with_its_name_and_value(name):
     call, value = REFUSED[name]
     with pytest.raises(ValueError, match=rf"^{name.split()[0]} .*{value}"):
         call()
@@ -66,11 +66,11 @@ def test_bad_input_is_refused_by_name_and_value(name):
         lambda: theory.paper_rate_steps(FIRST, 1.0),
     ],
 )
-def test_statements_about_earlier_tasks_refuse_the_first(call):
+def test_statements_about_earlier_tasks_reject_the_first_task(call):
     with pytest.raises(ValueError, match=r"task_index must be at least 2 .* got 1"):
         call()
 
 
-def test_numpy_numbers_are_numbers():
+def test_numpy_numbers_are_accepted():
     cfg = replace(CFG, local_steps=np.int64(5), lam=np.float64(0.25))
     assert theory.drift_radius(cfg, np.float32(2.0)) == pytest.approx(0.01)

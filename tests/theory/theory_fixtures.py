@@ -1,4 +1,4 @@
-"""The golden inputs and the ranges that the laws quantify over."""
+"""Inputs of the golden values, and the ranges over which properties are tested."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def positive(low: float = 1e-3, high: float = 1e3) -> st.SearchStrategy[float]:
 
 @st.composite
 def configs(draw: st.DrawFn, min_task: int = 1, server_lr_rule: bool = False) -> RoundConfig:
-    """Any setting; with ``server_lr_rule`` the server's step is at most 1/(K-1)."""
+    """Any valid settings; with ``server_lr_rule`` the server learning rate is at most 1/(K-1)."""
     clients = draw(st.integers(1, 40))
     task = draw(st.integers(min_task, 12))
     share = draw(st.floats(0.01, 1.0))

@@ -1,7 +1,7 @@
-"""The tiny problem (8 clients, 4 a round, 24 steps) in other hands: the usual style, and pfl-research if installed.
+"""A round of the tiny problem (8 clients, 4 per round, 24 steps) against a typical PyTorch implementation. No target.
 
-The usual style deep-copies the model for every client, feeds it by a DataLoader, steps by torch.optim.SGD and averages
-state dicts. `pfl` is optional and timed only where it can be imported.
+The typical implementation deep-copies the model for every client, uses a DataLoader and torch.optim.SGD, and averages
+state dicts. There is no comparison with pfl-research yet; the script says so.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import tempfile
 from pathlib import Path
 
 import torch
-from problems import EqualShares, features, play, ready_run
-from timing import Spread, arguments, pin, ratio, show, take_turns
+from problems import EqualShares, features, ready_run, round_with_checkpoint
+from timing import Quartiles, arguments, interleave, ratio, set_threads, show
 from tiny_round import BATCH, CHOSEN, CLIENTS, LR, ROWS, BareLoop
 from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, Subset, TensorDataset
@@ -23,7 +23,7 @@ from fedspecial.data.benchmark import Samples
 from fedspecial.models import build
 
 
-class UsualStyle:
+class TypicalImplementation:
     """deepcopy, DataLoader, optimiser, mean of state dicts."""
 
     def __init__(self, samples: Samples) -> None:
@@ -49,25 +49,29 @@ class UsualStyle:
 
 def main() -> None:
     args = arguments(__doc__)
-    pin(args.threads)
-    turns = args.turns or (10 if args.quick else 200)
+    set_threads(args.threads)
+    repeats = args.repeats or (10 if args.quick else 200)
     data = features(CLIENTS * ROWS)
-    usual, bare = UsualStyle(data.domains[0].train), BareLoop(data.domains[0].train)
+    typical, bare = TypicalImplementation(data.domains[0].train), BareLoop(data.domains[0].train)
     settings = {"model": "logistic", "local_epochs": 1, "batch_size": BATCH, "client_lr": LR, "client_lr_decay": 1.0}
     settings |= {"clients": CLIENTS, "clients_per_round": CHOSEN, "partition": "iid", "threads": args.threads}
     with tempfile.TemporaryDirectory() as folder:
         run = ready_run(Path(folder) / "run", data, **settings)
         rounds = itertools.count()
-        works = {"fedspecial": lambda: play(run, 1, next(rounds)), "usual style": usual.round, "bare loop": bare.round}
-        times = take_turns(works, turns, warm_up=5)
+        works = {
+            "fedspecial": lambda: round_with_checkpoint(run, 1, next(rounds)),
+            "typical implementation": typical.round,
+            "bare loop": bare.round,
+        }
+        times = interleave(works, repeats, warm_up=5)
         run.log.close()
-    show("milliseconds per round", [(name, Spread.of([1000 * t for t in times[name].wall])) for name in times])
+    show("milliseconds per round", [(name, Quartiles.of([1000 * t for t in times[name].wall])) for name in times])
     rows = [(f"{name}, processor", ratio(times["fedspecial"].cpu, times[name].cpu)) for name in times]
-    show("fedspecial : rival", rows[1:])
+    show("fedspecial : other implementation", rows[1:])
     if importlib.util.find_spec("pfl") is None:
-        print("  pfl: skipped, it is not installed")
+        print("  pfl: skipped, not installed")
     else:
-        print("  pfl: skipped, no adapter is written for the installed version")
+        print("  pfl: skipped, there is no adapter for it yet")
 
 
 if __name__ == "__main__":
