@@ -1,4 +1,4 @@
-"""The arrows of docs/architecture.md point inwards only, and what must be light stays light."""
+"""The arrows of docs/concepts/architecture.md point inwards only, and what must be light stays light."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MAY_IMPORT = {
     "methods": {"core", "models", "errors"},
     "engine": {"core", "methods", "models", "data", "metrics", "config", "errors"},
     "report": {"core", "metrics", "theory", "errors"},
-    "runs": {"core", "data", "methods", "engine", "models", "metrics", "report", "config", "paper", "errors"},
+    "runs": {"core", "data", "methods", "engine", "models", "metrics", "report", "config", "errors"},
     "paper": {"core", "data", "methods", "engine", "report", "theory", "config", "runs", "errors"},
 }
 

@@ -33,7 +33,7 @@ RUN = {
     "a misspelt method": ("method=specal", "method='specal'", "did you mean 'special'?"),
     "a method that is nothing like one": ("method=xyz", "method='xyz'", "known: fedavg, fedprox, fedcil, mfcl, srfdil"),
     "a method file that is not there": ("method=nowhere.py:Mine", "method='nowhere.py:Mine'", "cannot be imported"),
-    "a method class that is not there": ("method=fedspecial.errors:Mine", "'Mine' is not a Method"),
+    "a method class that is not there": ("method=fedspecial.errors:Mine", "there is no 'Mine' in fedspecial.errors"),
     "more clients a round than clients": ("clients=3 clients_per_round=4", "clients_per_round=4", "clients=3"),
     "no clients": ("clients=0", "clients=0", "greater than or equal to 1"),
     "a negative lam": ("lam=-0.1", "lam=-0.1", "greater than or equal to 0"),

@@ -87,7 +87,7 @@ def test_runs_with_other_words_are_refused(
     changed = [word if part.startswith(f"{key}=") else part for part in command]
     complaint = fork(*changed).complaint
     assert str(folder / "special-25") in complaint
-    assert f"it holds a run with {found}, not {word}" in complaint
+    assert f"it contains a run with {found}, not {word}" in complaint
     assert runs_in(folder) == FOLDERS
 
 

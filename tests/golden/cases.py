@@ -1,4 +1,4 @@
-"""Small runs whose models are known to the last bit, as a table: name → the settings of the run and how it is carried out.
+"""Small runs whose models are known to the last bit, as a table: name → settings of the run and how it is run.
 
 The law: a change that is not meant to change what is learned leaves the hash of every one of these models as it is in
 `hashes.json`. The hash is that of the model's layout (names and shapes of its tensors) and of its float32 values, so a

@@ -14,7 +14,7 @@ from fedspecial.paper.requests import remember
 from fedspecial.paper.running import Absent, Plan, plan
 from fedspecial.report.result import result_of
 from fedspecial.runs import directory as directory
-from fedspecial.runs.compare import Job
+from fedspecial.runs.jobs import Job
 
 Matrix = list[list[float]]
 ABSENT = ("vlcs", "dn4il", "glue", "cifar100", "digit10-resnet18")

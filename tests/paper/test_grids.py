@@ -8,12 +8,13 @@ import pytest
 
 from fedspecial import methods
 from fedspecial.errors import InputError
-from fedspecial.paper.grid import Ask, job_of, key_of, points, settings_of
+from fedspecial.paper.grid import Ask, job_of, points, settings_of
 from fedspecial.paper.published import printed
 from fedspecial.paper.registry import STUDIES, find
 from fedspecial.paper.requests import read_asked, remember
 from fedspecial.paper.scales import SCALES
 from fedspecial.paper.spec import LABELS
+from fedspecial.runs.jobs import settings_key
 from paper.study_factories import planned_jobs
 
 OUT = Path("studies")
@@ -78,9 +79,9 @@ def test_the_folder_depends_on_the_words_and_not_on_where_run_and_data_lie() -> 
     study = find("main")
     point = points(study, Ask("main", "tiny"))[0]
     job = job_of(study, point, "tiny", 25, OUT)
-    assert key_of(job.settings) == key_of({**job.settings, "out": "elsewhere", "data": "there"})
-    assert key_of(job.settings) != key_of({**job.settings, "seed": 26})
-    assert key_of(job.settings) != key_of({**job.settings, "client_lr": 0.01})
+    assert settings_key(job.settings) == settings_key({**job.settings, "out": "elsewhere", "data": "there"})
+    assert settings_key(job.settings) != settings_key({**job.settings, "seed": 26})
+    assert settings_key(job.settings) != settings_key({**job.settings, "client_lr": 0.01})
     assert job.folder == job_of(study, point, "tiny", 25, OUT, "there").folder
 
 

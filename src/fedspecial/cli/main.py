@@ -18,7 +18,7 @@ from fedspecial.runs import directory as directory
 
 if TYPE_CHECKING:
     from fedspecial.report.result import Result
-    from fedspecial.runs.compare import Job
+    from fedspecial.runs.jobs import Job
 
 app = typer.Typer(
     name="fedspecial",
@@ -207,15 +207,16 @@ def _follow(folder: Path) -> None:
 
 def _run_planned(planned: list[Job], jobs: int | None) -> dict[str, list[Result]]:
     from fedspecial.cli.progress import CountingBar
-    from fedspecial.runs import compare as comparison
+    from fedspecial.runs.compare import run_all
+    from fedspecial.runs.jobs import cores, progress
 
     threads = int(planned[0].settings.get("threads", 1))
     if jobs is not None and jobs < 1:
         raise InputError(f"jobs={jobs}: must be at least 1")
-    bar = CountingBar(out, f"{len(planned)} runs", lambda: comparison.progress(planned))
+    bar = CountingBar(out, f"{len(planned)} runs", lambda: progress(planned))
     try:
         with bar.showing():
-            return comparison.run_all(planned, jobs or comparison.cores(threads), bar.tick)
+            return run_all(planned, jobs or cores(threads), bar.tick)
     except KeyboardInterrupt:
         err.print(f"\nstopped; the same command with --out {planned[0].folder.parent} goes on", markup=False)
         sys.exit(130)

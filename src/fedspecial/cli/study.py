@@ -15,9 +15,9 @@ from fedspecial.errors import InputError
 
 if TYPE_CHECKING:
     from fedspecial.config import Settings
-    from fedspecial.paper.running import Absent, Clock, Plan
+    from fedspecial.paper.running import Absent, Plan
     from fedspecial.report.comparison import Spread
-    from fedspecial.runs.compare import Job
+    from fedspecial.runs.jobs import Job, TimeEstimate
     from fedspecial.runs.tune import Curve
 
 DataOption = Annotated[str | None, typer.Option("--data", help="Folder with real data (or FEDSPECIAL_DATA).")]
@@ -147,7 +147,7 @@ def _list(scale: str, data: str | None) -> None:
     from fedspecial.paper.grid import Ask
     from fedspecial.paper.registry import STUDIES
     from fedspecial.paper.running import plan
-    from fedspecial.runs.compare import cores
+    from fedspecial.runs.jobs import cores
 
     width = max(len(study.name) for study in STUDIES)
     absent: Absent = {}
@@ -181,15 +181,14 @@ def _run_rates(planned: Plan, folder: Path) -> None:
 
 def _run_jobs(jobs: Sequence[Job], seconds: Sequence[float], parallel: int | None) -> None:
     """Run what is missing, showing how far it is; a run that fails is told and the others go on."""
-    from fedspecial.paper.running import Clock
-    from fedspecial.runs.compare import cores, run_missing
+    from fedspecial.runs.jobs import TimeEstimate, cores, run_missing
 
     if not jobs:
         out.print("nothing to run", markup=False)
         return
     side_by_side = parallel or cores(max(int(job.settings.get("threads", 1)) for job in jobs))
-    clock = Clock(jobs, seconds, side_by_side)
-    already = len(clock.look()[0])
+    estimate = TimeEstimate(jobs, seconds, side_by_side)
+    already = len(estimate.update()[0])
     out.print(f"{len(jobs)} runs, {already} finished before, {side_by_side} side by side", markup=False)
     failures: list[str] = []
 
@@ -198,7 +197,7 @@ def _run_jobs(jobs: Sequence[Job], seconds: Sequence[float], parallel: int | Non
         err.print(f"failed: {failures[-1]}", markup=False)
 
     try:
-        with _showing(clock) as tick:
+        with _showing(estimate) as tick:
             run_missing(jobs, side_by_side, tick, failed)
             tick()
     except KeyboardInterrupt:
@@ -209,7 +208,7 @@ def _run_jobs(jobs: Sequence[Job], seconds: Sequence[float], parallel: int | Non
 
 
 @contextmanager
-def _showing(clock: Clock) -> Iterator[Callable[[], None]]:
+def _showing(estimate: TimeEstimate) -> Iterator[Callable[[], None]]:
     """A bar on a terminal, elsewhere a line for each finished run; both with the time left."""
     from fedspecial.runs import directory as directory
 
@@ -217,12 +216,12 @@ def _showing(clock: Clock) -> Iterator[Callable[[], None]]:
         result = directory.finished(job.folder)
         bwt = "" if result is None or result.bwt is None else f"  BWT {100 * result.bwt:6.2f}"
         acc = "" if result is None else f"  ACC {100 * result.acc:5.2f}{bwt}"
-        return f"[{len(clock.finished)}/{len(clock.jobs)}] {job.folder.name}{acc}  {_duration(left)} left"
+        return f"[{len(estimate.finished)}/{len(estimate.jobs)}] {job.folder.name}{acc}  {_duration(left)} left"
 
     if not out.is_terminal:
 
         def say() -> None:
-            new, _, left = clock.look()
+            new, _, left = estimate.update()
             for job in new:
                 out.print(told(job, left), markup=False)
 
@@ -239,10 +238,10 @@ def _showing(clock: Clock) -> Iterator[Callable[[], None]]:
         line = bar.add_task("runs", total=1.0, left="")
 
         def show() -> None:
-            new, share, left = clock.look()
+            new, share, left = estimate.update()
             for job in new:
                 out.print(told(job, left), markup=False)
-            title = f"{len(clock.finished)} of {len(clock.jobs)} runs"
+            title = f"{len(estimate.finished)} of {len(estimate.jobs)} runs"
             bar.update(line, completed=share, description=title, left=f"{_duration(left)} left")
 
         yield show

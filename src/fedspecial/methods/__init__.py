@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
-import sys
-from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING
 
+from fedspecial.core.imports import load_object
 from fedspecial.errors import InputError, did_you_mean
 
 if TYPE_CHECKING:
@@ -57,27 +54,11 @@ def find(name: str) -> type[Method]:
     return _find_own(name)
 
 
-def _module_of(path: Path) -> ModuleType:
-    name = f"fedspecial_method_{path.stem}"
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    # Dataclasses look their module up by name while the class is being made.
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
 def _find_own(name: str) -> type[Method]:
     from fedspecial.methods.base import Method
 
-    source, _, class_name = name.rpartition(":")
-    try:
-        module = _module_of(Path(source)) if source.endswith(".py") else importlib.import_module(source)
-    except (ImportError, OSError) as error:
-        raise InputError(f"method='{name}': cannot be imported ({error})") from error
-    found = getattr(module, class_name, None)
+    found = load_object(name, "method")
     if not (isinstance(found, type) and issubclass(found, Method)):
-        raise InputError(f"method='{name}': '{class_name}' is not a Method in {source}")
+        source, _, class_name = name.rpartition(":")
+        raise InputError(f"method='{name}': '{class_name}' in {source} is not a Method")
     return found

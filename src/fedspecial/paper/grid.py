@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -11,14 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from fedspecial import methods
-from fedspecial.config import Settings, merge_settings, resolve
+from fedspecial.config import Settings, merge_settings
 from fedspecial.errors import InputError, did_you_mean
 from fedspecial.paper.metrics import Run, metric
 from fedspecial.paper.published import printed
 from fedspecial.paper.scales import SCALES, TIMES_FEDAVG, Setting
 from fedspecial.paper.spec import Row, Study
 from fedspecial.report.comparison import Spread
-from fedspecial.runs.compare import Job
+from fedspecial.runs.jobs import Job, settings_key
 
 SEEDS = (25, 225, 2025)
 
@@ -95,15 +94,9 @@ def _merged(settings: str) -> Settings:
 def job_of(study: Study, point: Point, scale: str, seed: int, out: Path, data: str | None = None) -> Job:
     """The run of a point and a seed, and where it is or will be."""
     settings = {**_merged(json.dumps(settings_of(study, point, scale))), "seed": seed}
-    folder = out / "runs" / f"{point.benchmark}-{point.row.method}-{seed}-{key_of(settings)}"
+    folder = out / "runs" / f"{point.benchmark}-{point.row.method}-{seed}-{settings_key(settings)}"
     where = {} if data is None else {"data": data}
     return Job(point.row.method, seed, {**settings, **where, "out": str(folder)}, folder)
-
-
-def key_of(settings: Settings) -> str:
-    """Hash of all words, defaults written out; where the run and its data lie does not count."""
-    settings = {key: value for key, value in resolve(settings).settings().items() if key not in ("out", "data")}
-    return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:12]
 
 
 def seconds_of(job: Job, point: Point, scale: str) -> float | None:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
-import time
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
 from fedspecial import methods
 from fedspecial.paper.grid import Ask, job_of, missing_domains, points, seconds_of
 from fedspecial.paper.registry import find
 from fedspecial.paper.scales import SCALES
-from fedspecial.runs.compare import Job
+from fedspecial.runs.jobs import Job
 
 
 @dataclass(frozen=True)
@@ -71,46 +69,3 @@ def why_absent(scale: str, benchmark: str, data: str | None = None) -> str | Non
     setting = SCALES[scale][benchmark]
     missing = missing_domains(setting.settings, Path(data) if data else None)
     return f"{setting.label}: its files are not on disk ({', '.join(missing)})" if missing else None
-
-
-@dataclass
-class Clock:
-    """How far the runs are: runs finished, share of the work done, seconds left.
-
-    The work of a run is its expected time; how fast it goes here is learned from what was done since the start.
-    """
-
-    jobs: Sequence[Job]
-    seconds: Sequence[float]
-    parallel: int
-    began: float = field(default_factory=time.monotonic)
-    finished: set[int] = field(default_factory=set)
-    _at_start: float | None = None
-
-    def look(self) -> tuple[list[Job], float, float]:
-        """Runs that finished since the last look, the share of the work done, and the seconds left."""
-        new, done = [], 0.0
-        for number, (job, cost) in enumerate(zip(self.jobs, self.seconds, strict=True)):
-            if number not in self.finished and (job.folder / "result.json").exists():
-                self.finished.add(number)
-                new.append(job)
-            done += cost if number in self.finished else cost * share_done(job)
-        total = sum(self.seconds)
-        if self._at_start is None:
-            self._at_start = done
-        elapsed, worked = time.monotonic() - self.began, done - self._at_start
-        speed = worked / elapsed if elapsed > 20 and worked > 0 else self.parallel
-        return new, done / total if total else 1.0, (total - done) / speed
-
-
-def share_done(job: Job) -> float:
-    """Rounds in a run's events of the rounds it will have."""
-    path = job.folder / "events.jsonl"
-    if not path.exists():
-        return 0.0
-    lines = path.read_bytes().split(b"\n")[:-1]
-    if not lines:
-        return 0.0
-    started = json.loads(lines[0])
-    rounds = sum(line.startswith(b'{"event": "round"') for line in lines)
-    return rounds / int(len(started["tasks"]) * started["rounds"])

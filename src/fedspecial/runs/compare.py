@@ -2,34 +2,19 @@
 
 from __future__ import annotations
 
-import json
-import multiprocessing
-import os
-import signal
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, wait
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedspecial import methods
-from fedspecial.config import Config, Settings, merge_settings, preset_settings, resolve, unknown_setting
+from fedspecial.config import Config, merge_settings, preset_settings, resolve, unknown_setting
 from fedspecial.data import catalogue
 from fedspecial.errors import InputError
-from fedspecial.runs import directory as directory
+from fedspecial.runs.jobs import Job, run_missing
 
 if TYPE_CHECKING:
     from fedspecial.report.result import Result
-
-
-@dataclass(frozen=True)
-class Job:
-    """One run of a comparison: its words and where it goes."""
-
-    method: str
-    seed: int
-    settings: Settings
-    folder: Path
 
 
 def plan(
@@ -69,85 +54,3 @@ def run_all(jobs: Sequence[Job], parallel: int, tick: Callable[[], None]) -> dic
     for job in jobs:
         results.setdefault(job.method, []).append(resume(job.folder))
     return results
-
-
-def run_missing(
-    jobs: Sequence[Job],
-    parallel: int,
-    tick: Callable[[], None],
-    failed: Callable[[Job, Exception], None] | None = None,
-) -> None:
-    """Runs what is missing and goes on with what was stopped, `parallel` runs side by side.
-
-    `tick` is called about four times a second, to show progress from the runs' own event files. A run that fails ends
-    all of them, or is told to `failed` and the others go on.
-    """
-    for job in jobs:
-        _check_found(job)
-    left = [job for job in jobs if not (job.folder / "result.json").exists()]
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(max(1, min(parallel, len(left))), mp_context=context, initializer=_deaf) as pool:
-        futures: dict[Future[None], Job] = {pool.submit(_work, job): job for job in left}
-        try:
-            while futures:
-                done, _ = wait(futures, timeout=0.25, return_when="FIRST_COMPLETED")
-                tick()
-                for future in done:
-                    job, error = futures.pop(future), future.exception()
-                    if error is not None and (failed is None or not isinstance(error, Exception)):
-                        raise error
-                    if error is not None and failed is not None:
-                        failed(job, error)
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            for process in multiprocessing.active_children():
-                process.terminate()
-            raise
-
-
-def _deaf() -> None:
-    """Ctrl-C is for the process that started the runs; it ends them."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-
-
-def _work(job: Job) -> None:
-    from fedspecial.runs.api import resume
-
-    if job.folder.exists():
-        resume(job.folder)
-        return
-    with directory.created(job.settings) as folder:
-        resume(folder)
-
-
-def _check_found(job: Job) -> None:
-    """Refuse a run on disk that was asked for with other words than the ones wanted now."""
-    if not job.folder.exists():
-        return
-    found = resolve(directory.settings(job.folder)).settings()
-    # Where the data comes from sites, they took the place of these words.
-    ignored = {"out", "clients", "partition"} if found["partition"] == "sites" else {"out"}
-    for key, value in resolve(job.settings).settings().items():
-        if key not in ignored and found.get(key) != value:
-            raise InputError(
-                f"out={job.folder}: it holds a run with {key}={found.get(key)}, not {key}={value}; name another folder"
-            )
-
-
-def progress(jobs: Sequence[Job]) -> tuple[int, int | None]:
-    """Rounds done by all runs, counted in their event files, and rounds in all (None until one has begun)."""
-    done, each = 0, None
-    for job in jobs:
-        path = job.folder / "events.jsonl"
-        lines = path.read_bytes().split(b"\n")[:-1] if path.exists() else []
-        done += sum(line.startswith(b'{"event": "round"') for line in lines)
-        if lines and each is None:
-            started = json.loads(lines[0])
-            each = len(started["tasks"]) * started["rounds"]
-    return done, None if each is None else each * len(jobs)
-
-
-def cores(threads: int) -> int:
-    """How many runs fit side by side."""
-    available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, available // threads)

@@ -15,10 +15,9 @@ import yaml
 from fedspecial.config import Config, Settings, merge_settings
 from fedspecial.core.files import write_atomic
 from fedspecial.errors import InputError
-from fedspecial.paper.grid import key_of
 from fedspecial.report.comparison import Spread
 from fedspecial.runs import directory as directory
-from fedspecial.runs.compare import Job
+from fedspecial.runs.jobs import Job, settings_key
 
 COARSE = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 Curve = Mapping[float, Spread]
@@ -45,7 +44,7 @@ class Search:
 
     def job(self, lam: float, seed: int) -> Job:
         settings = merge_settings({**self.settings, "lam": lam, "holdout": self.holdout, "seed": seed})
-        folder = self.out / "runs" / f"{settings['method']}-lam-{lam:g}-{seed}-{key_of(settings)}"
+        folder = self.out / "runs" / f"{settings['method']}-lam-{lam:g}-{seed}-{settings_key(settings)}"
         return Job(str(settings["method"]), seed, {**settings, "out": str(folder)}, folder)
 
 

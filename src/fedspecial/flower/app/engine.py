@@ -20,8 +20,8 @@ from flwr.serverapp import Grid
 from fedspecial.core.messages import Broadcast, Tensors, Update
 from fedspecial.core.vector import FlatModel
 from fedspecial.engine.aggregate import norm
+from fedspecial.engine.base import Messages, QueryReply, Reply, problem_with_result
 from fedspecial.engine.client import NO_SAMPLES, ClientRunner
-from fedspecial.engine.inprocess import Messages, QueryReply, Reply, problem_with
 from fedspecial.engine.payloads import PayloadTracker
 from fedspecial.flower.app import wire
 from fedspecial.flower.app.plan import FederationPlan
@@ -71,9 +71,10 @@ class FlowerEngine:
 
     # --- the interface of an engine ---------------------------------------------------------------------------
 
-    def train(self, clients: Sequence[int], messages: Messages, client_lr: float) -> Iterator[Reply]:
+    def train(
+        self, task: int, round: int, clients: Sequence[int], messages: Messages, client_lr: float
+    ) -> Iterator[Reply]:
         """A site without samples of the task gets one request in it and does not count for the quorum."""
-        task = messages(clients[0]).task
         able = [client for client in clients if (task, client) not in self._without_samples]
         self.collector.begin_round([self.plan.sites[client] for client in able])
         known = [SiteReply(client, NO_SAMPLES) for client in clients if client not in able]
@@ -85,14 +86,14 @@ class FlowerEngine:
         able = [client for client in clients if (task, client) not in self._without_samples]
         self.quorum_size = self.plan.policy.quorum_size(len(able))
 
-    def ask(self, ask: Query) -> Iterator[QueryReply]:
-        clients = list(range(len(self.plan.sites)) if ask.clients is None else ask.clients)
-        spec = RequestSpec(wire.QUERY, query=ask.stage)
-        for reply in in_order(clients, self._request_with_retries(spec, clients, ask.message)):
+    def query(self, query: Query) -> Iterator[QueryReply]:
+        clients = list(range(len(self.plan.sites)) if query.clients is None else query.clients)
+        spec = RequestSpec(wire.QUERY, query=query.name)
+        for reply in in_order(clients, self._request_with_retries(spec, clients, query.message)):
             result, problem = None, reply.problem
             if problem is None and reply.header is not None:
                 result = QueryResult(reply.uploads, reply.header.numbers)
-                if problem := problem_with(result, reply.client, ask):
+                if problem := problem_with_result(result, reply.client, query):
                     self._refuse(reply.client, problem, in_round=False)
             yield QueryReply(reply.client, None if problem else result, problem, reply.bytes_up, reply.bytes_down)
 
@@ -114,11 +115,11 @@ class FlowerEngine:
             self.scores = {self.runner.federation.domain(task).name: sites for task, sites in counts.items()}
         return [_pooled_accuracy(sites) for sites in counts.values()]
 
-    def grown(self, model: FlatModel) -> None:
-        self.runner.grown(model)
+    def set_model(self, model: FlatModel) -> None:
+        self.runner.set_model(model)
 
-    def kept(self) -> tuple[dict[int, str], dict[str, Any]]:
-        """For the checkpoint: versions of the client states, which the sites themselves store."""
+    def checkpoint_state(self) -> tuple[dict[int, str], dict[str, Any]]:
+        """Versions of the client states; the states themselves are stored by the sites."""
         self._checkpointed = (self._checkpointed[1], dict(self.versions))
         return {}, {
             "holders": self.payloads.to_json(),
@@ -179,8 +180,8 @@ class FlowerEngine:
             if client not in nodes:
                 continue
             broadcast = messages(client)
-            held = self.payloads.held(client, broadcast)
-            new = {name: tensor for name, tensor in broadcast.payloads.items() if name not in held}
+            present = self.payloads.present(client, broadcast)
+            new = {name: tensor for name, tensor in broadcast.payloads.items() if name not in present}
             request = self._make_request(spec, client, broadcast)
             key = tuple((name, id(tensor)) for name, tensor in broadcast.vectors.items())
             if key not in records:  # vectors that go to all sites are serialized once

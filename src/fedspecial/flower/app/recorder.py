@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import safetensors.torch
 
-from fedspecial.core.events import BorderFinished, CertificateIssued, Event, RoundFinished, TaskFinished, UpdateRefused
+from fedspecial.core.events import CertificateIssued, Event, RoundFinished, TaskBoundary, TaskFinished, UpdateRefused
 from fedspecial.core.files import write_atomic
 from fedspecial.engine.loop import Run
 from fedspecial.errors import InputError
@@ -48,7 +48,7 @@ class Recorder:
     def listen(self, event: Event) -> None:
         if isinstance(event, UpdateRefused):
             self._on_refusal(event)
-        elif isinstance(event, BorderFinished):
+        elif isinstance(event, TaskBoundary):
             self._on_task_boundary(event)
         elif isinstance(event, RoundFinished):
             self._on_round(event)
@@ -68,10 +68,10 @@ class Recorder:
         else:
             self.collector.withdraw_update(site, event.reason)
 
-    def _on_task_boundary(self, event: BorderFinished) -> None:
+    def _on_task_boundary(self, event: TaskBoundary) -> None:
         """Refusals between tasks belong to no round and get a line of their own."""
         if refusals := self.collector.take_refusals():
-            fields = {"task": event.task, "hook": event.border, "refusals": [asdict(refusal) for refusal in refusals]}
+            fields = {"task": event.task, "hook": event.hook, "refusals": [asdict(refusal) for refusal in refusals]}
             self._append("task_boundary", fields)
 
     def _on_round(self, event: RoundFinished) -> None:

@@ -75,7 +75,7 @@ class Site:
         return header, runner.trained(broadcast), update.uploads
 
     def _query(self, request: SiteRequest, broadcast: Broadcast, state: ClientState) -> Outputs:
-        result = self._runner_for(request.task).answer(self.client, broadcast, state, request.query)
+        result = self._runner_for(request.task).answer_query(self.client, broadcast, state, request.query)
         return self._header(request, numbers=result.numbers), {}, result.tensors
 
     def _evaluate(self, request: SiteRequest, broadcast: Broadcast, state: ClientState) -> Outputs:

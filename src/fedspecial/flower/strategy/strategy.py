@@ -151,9 +151,8 @@ class SpecialStrategy(Strategy):
         return new
 
     def _anchored(self, mean: NamedArrays, floats: list[str]) -> NamedArrays:
-        server = ServerState(_flatten(self.theta, floats))
-        if self.anchor is not None:
-            server.tensors["anchor"] = _flatten(self.anchor, floats)
+        anchor = None if self.anchor is None else _flatten(self.anchor, floats)
+        server = ServerState(_flatten(self.theta, floats), anchor)
         # A Flower server does not know the clients' learning rate and steps; λ does not depend on them.
         info = RoundInfo(self.task, self.rounds_done, self.server_lr, client_lr=0.0, mean_steps=0.0)
         self._method.server_step(server, {"theta": _flatten(mean, floats) - server.theta}, info)
