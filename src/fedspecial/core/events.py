@@ -78,7 +78,6 @@ class EngineStarted:
     """How this part of the run is executed. It does not change the result, so it differs between equal runs."""
 
     event: ClassVar[str] = "engine_started"
-    engine: str
     workers: int
 
 

@@ -59,6 +59,11 @@ class Engine(Protocol):
     The tensors of a reply are valid until the next reply is requested: add them up, do not keep them.
     """
 
+    @property
+    def workers(self) -> int:
+        """How many processes train clients."""
+        ...
+
     def train(
         self, task: int, round: int, clients: Sequence[int], messages: Messages, client_lr: float
     ) -> Iterator[Reply]:

@@ -30,6 +30,10 @@ class InProcess:
     payloads: PayloadTracker
     _digests: DigestCache = field(default_factory=DigestCache)
 
+    @property
+    def workers(self) -> int:
+        return 1
+
     def train(
         self, task: int, round: int, clients: Sequence[int], messages: Messages, client_lr: float
     ) -> Iterator[Reply]:

@@ -57,6 +57,10 @@ class PooledEngine:
     pool: WorkerPool
     _digests: DigestCache = field(default_factory=DigestCache)
 
+    @property
+    def workers(self) -> int:
+        return self.pool.workers
+
     def train(
         self, task: int, round: int, clients: Sequence[int], messages: Messages, client_lr: float
     ) -> Iterator[Reply]:

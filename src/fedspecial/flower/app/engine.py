@@ -119,6 +119,10 @@ class FlowerEngine:
     def set_model(self, model: FlatModel) -> None:
         self.runner.set_model(model)
 
+    @property
+    def workers(self) -> int:
+        return len(self.plan.sites)
+
     def events(self) -> list[Event]:
         return []
 
