@@ -183,7 +183,7 @@ def resolve(settings: Mapping[str, Any], method: Method | None = None) -> Resolv
 
     config = _common({k: v for k, v in settings.items() if k in Config.model_fields})
     if method is not None:
-        method.check(adaptive=config.optimizer != "sgd")
+        method.check_settings(adaptive=config.optimizer != "sgd")
         return Resolved(config, method)
     own = {k: v for k, v in settings.items() if k not in Config.model_fields}
     kind = methods.find(config.method)
@@ -195,7 +195,7 @@ def resolve(settings: Mapping[str, Any], method: Method | None = None) -> Resolv
         method = TypeAdapter(kind).validate_python(own)
     except ValidationError as error:
         raise InputError(_one_line(error)) from None
-    method.check(adaptive=config.optimizer != "sgd")
+    method.check_settings(adaptive=config.optimizer != "sgd")
     return Resolved(config, method)
 
 

@@ -1,4 +1,4 @@
-"""The one exception a user sees: bad input, said in one line that names the field and the value."""
+"""Exceptions with a message for the user: one line that names the field and the value, or the client and the round."""
 
 from __future__ import annotations
 
@@ -8,6 +8,10 @@ from collections.abc import Iterable
 
 class InputError(ValueError):
     """Something the user gave cannot be used. The command line prints it and exits with code 2."""
+
+
+class ClientError(RuntimeError):
+    """The method's code raised an exception on a client. The message says on which one, and when."""
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

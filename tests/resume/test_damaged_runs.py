@@ -67,7 +67,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], None], str]] = {
     "model flipped in one bit": (lambda d: flip(blob(d, "vector")), "was changed or cut off"),
     "model empty": (lambda d: blob(d, "vector").write_bytes(b""), "was changed or cut off"),
     "model missing": (lambda d: blob(d, "vector").unlink(), "is missing"),
-    "anchor cut off": (lambda d: cut(blob(d, "tensors", "anchor")), "was changed or cut off"),
+    "anchor cut off": (lambda d: cut(blob(d, "anchor")), "was changed or cut off"),
     "client state cut off": (lambda d: cut(blob(d, "clients", "")), "was changed or cut off"),
     "client state missing": (lambda d: blob(d, "clients", "").unlink(), "is missing"),
     "checkpoint.json cut off": (lambda d: cut_in_half(d / "checkpoint" / "checkpoint.json"), "is cut off"),

@@ -24,11 +24,12 @@ from fedspecial.data.federation import Federation
 from fedspecial.data.impute import impute
 from fedspecial.data.partition import Partition, make_partition
 from fedspecial.engine import checkpoint as checkpoints
+from fedspecial.engine.base import Engine
 from fedspecial.engine.checkpoint import Checkpoint, Checkpointer, Position
 from fedspecial.engine.client import ClientRunner
 from fedspecial.engine.client_states import ClientStates
 from fedspecial.engine.head import wider_head
-from fedspecial.engine.inprocess import Engine, InProcess
+from fedspecial.engine.inprocess import InProcess
 from fedspecial.engine.local import LocalTraining
 from fedspecial.engine.loop import Run, learn
 from fedspecial.engine.payloads import PayloadTracker
@@ -101,12 +102,13 @@ def prepare(
     checkpointer = Checkpointer(folder / "checkpoint", config.checkpoint_seconds)
     vector = model.vector.clone()
     learned = model.layout.size if config.batch_norm == "average" else model.layout.num_weights
-    server = ServerState(vector[:learned], {name: part.vector.clone() for name, part in runner.networks.items()})
+    networks = {name: part.vector.clone() for name, part in runner.networks.items()}
+    server = ServerState(vector[:learned], tensors=networks)
     if saved is not None:
         if saved.layout != model.layout.fingerprint:
             raise InputError(f"checkpoint: {folder} was made with another model (names or shapes differ)")
         vector.copy_(checkpointer.tensor(saved.vector))
-        server.tensors, server.numbers = checkpointer.tensors(saved), dict(saved.numbers)
+        checkpointer.restore(saved, server)
     engine = (connect or _in_process)(runner, checkpointer, saved)
     log = EventLog(folder / "events.jsonl", cut=saved.events_length if saved else 0)
     parts = (config, method, federation, model, runner.networks, runner.problem, engine)

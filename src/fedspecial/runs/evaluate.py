@@ -50,7 +50,7 @@ def _accuracies(folder: Path, resolved: Resolved, benchmark: Benchmark, module: 
     vector, learned = runner.model.vector.clone(), runner.model.layout.num_weights
     server = ServerState(vector if config.batch_norm == "average" else vector[:learned])
     if saved is not None:
-        server.tensors, server.numbers = checkpointer.tensors(saved), dict(saved.numbers)
+        checkpointer.restore(saved, server)
     engine = InProcess(runner, ClientStates(checkpointer.blobs, saved.clients if saved else {}), PayloadTracker())
     last = federation.num_tasks
     return {

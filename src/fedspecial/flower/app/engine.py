@@ -22,8 +22,8 @@ from flwr.serverapp import Grid
 from fedspecial.core.messages import Broadcast, Tensors, Update
 from fedspecial.core.vector import FlatModel
 from fedspecial.engine.aggregate import not_finite
+from fedspecial.engine.base import Messages, QueryReply, Reply, problem_with_result
 from fedspecial.engine.client import NO_SAMPLES, ClientRunner
-from fedspecial.engine.inprocess import Messages, QueryReply, Reply, problem_with
 from fedspecial.engine.payloads import PayloadTracker
 from fedspecial.flower.app import wire
 from fedspecial.flower.app.arrays import Refused, Values
@@ -94,11 +94,10 @@ class FlowerEngine:
         self._kept = (dict(self.versions), dict(self.versions))
         self._empty: set[tuple[int, int]] = set()
 
-    # --- the three things an engine does ----------------------------------------------------------------------
-
-    def train(self, clients: Sequence[int], messages: Messages, client_lr: float) -> Iterator[Reply]:
+    def train(
+        self, task: int, round: int, clients: Sequence[int], messages: Messages, client_lr: float
+    ) -> Iterator[Reply]:
         """Sites that said they hold no samples of the task are not asked again, and no quorum counts on them."""
-        task = messages(clients[0]).task
         able = [client for client in clients if (task, client) not in self._empty]
         self.evidence.begin([self.plan.sites[client] for client in able])
         known = [SiteReply(client, NO_SAMPLES) for client in clients if client not in able]
@@ -108,13 +107,13 @@ class FlowerEngine:
             yield self._reply(got, messages(got.client).vectors)
         self.needed = self.plan.policy.needed(sum((task, client) not in self._empty for client in clients))
 
-    def ask(self, ask: Query) -> Iterator[QueryReply]:
-        clients = list(range(len(self.plan.sites)) if ask.clients is None else ask.clients)
-        for got in _in_order(clients, (), self._persist(wire.ASK, clients, ask.message, stage=ask.stage)):
+    def query(self, query: Query) -> Iterator[QueryReply]:
+        clients = list(range(len(self.plan.sites)) if query.clients is None else query.clients)
+        for got in _in_order(clients, (), self._persist(wire.ASK, clients, query.message, stage=query.name)):
             answer, problem = None, got.problem
             if problem is None and got.answered is not None:
                 answer = QueryResult(got.uploads, got.answered.numbers)
-                if problem := problem_with(answer, got.client, ask):
+                if problem := problem_with_result(answer, got.client, query):
                     self._refuse(got.client, problem, audited=False)
             yield QueryReply(got.client, None if problem else answer, problem, got.bytes_up, got.bytes_down)
 
@@ -134,10 +133,10 @@ class FlowerEngine:
             self.scores = {self.place.federation.domain(task).name: sites for task, sites in counts.items()}
         return [_pooled(sites) for sites in counts.values()]
 
-    def grown(self, model: FlatModel) -> None:
-        self.place.grown(model)
+    def set_model(self, model: FlatModel) -> None:
+        self.place.set_model(model)
 
-    def kept(self) -> tuple[dict[int, str], dict[str, Any]]:
+    def checkpoint_state(self) -> tuple[dict[int, str], dict[str, Any]]:
         """Sites keep their own states; the checkpoint names versions. Two checkpoints back nobody goes."""
         self._kept = (self._kept[1], dict(self.versions))
         versions = {str(client): version for client, version in self.versions.items()}
@@ -191,7 +190,7 @@ class FlowerEngine:
             if client not in nodes:
                 continue
             broadcast = messages(client)
-            held = self.payloads.held(client, broadcast)
+            held = self.payloads.present(client, broadcast)
             new = {name: tensor for name, tensor in broadcast.payloads.items() if name not in held}
             request = self._request(kind, client, broadcast, **about)
             same = tuple((name, id(tensor)) for name, tensor in broadcast.vectors.items())

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import safetensors.torch
 
-from fedspecial.core.events import BorderFinished, CertificateIssued, Event, RoundFinished, TaskFinished, UpdateRefused
+from fedspecial.core.events import CertificateIssued, Event, RoundFinished, TaskBoundary, TaskFinished, UpdateRefused
 from fedspecial.core.files import write_atomic
 from fedspecial.engine.loop import Run
 from fedspecial.errors import InputError
@@ -49,7 +49,7 @@ class Recorder:
     def listen(self, event: Event) -> None:
         if isinstance(event, UpdateRefused):
             self._refused(event)
-        elif isinstance(event, BorderFinished):
+        elif isinstance(event, TaskBoundary):
             self._border(event)
         elif isinstance(event, RoundFinished):
             self._round(event)
@@ -66,11 +66,11 @@ class Recorder:
         else:
             self.evidence.withdraw(site, event.reason)
 
-    def _border(self, event: BorderFinished) -> None:
+    def _border(self, event: TaskBoundary) -> None:
         """A line of its own for what was refused between tasks."""
         if self.evidence.refusals:
             refused = [asdict(refusal) for refusal in self.evidence.refusals]
-            fields = {"task": event.task, "border": event.border, "refusals": refused}
+            fields = {"task": event.task, "border": event.hook, "refusals": refused}
             self.evidence.head = self.log.append("border", fields)
             self.evidence.refusals = []
 

@@ -75,7 +75,7 @@ class Site:
         return answered, place.trained(broadcast), update.uploads
 
     def _ask(self, request: Request, broadcast: Broadcast, state: ClientState) -> tuple[ReplyHeader, Tensors, Tensors]:
-        said = self._at_work(request.task).answer(self.number, broadcast, state, request.stage)
+        said = self._at_work(request.task).answer_query(self.number, broadcast, state, request.stage)
         return self._answered(request, numbers=said.numbers), {}, said.tensors
 
     def _evaluate(

@@ -32,11 +32,11 @@ class SiteStore:
         if not version:
             return ClientState()
         path = self._state(version)
-        return ClientState(*unpack(path.read_bytes())) if path.exists() else None
+        return ClientState.from_bytes(path.read_bytes()) if path.exists() else None
 
     def save(self, version: str, state: ClientState, keep: Collection[str]) -> None:
         """Write a version, then let go of those that nobody comes back to."""
-        self._write(self._state(version), pack(state.tensors, state.numbers))
+        self._write(self._state(version), state.to_bytes())
         kept = {self._state(name) for name in (*keep, version) if name}
         for path in (self.folder / "states").glob("*.safetensors"):
             if path not in kept:
