@@ -37,7 +37,7 @@ def main(folder: Path) -> None:
         print(f"      ACC {100 * result.acc:.1f} %, BWT {100 * (result.bwt or 0):+.1f} points")
         draw(axes, lam, of_kind(read_events(out / "events.jsonl"), "certificate"))
     panels[0].set_ylabel("distance to the anchor (weights)")
-    panels[0].legend(frameon=False, fontsize=8)
+    panels[-1].legend(loc="upper right", frameon=False, fontsize=8)
     figure.savefig(folder / "certificates.png", dpi=150)
     print(f"figure: {folder / 'certificates.png'}")
 
