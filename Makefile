@@ -1,7 +1,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: setup demo test test-slow lint clean
+.PHONY: setup demo test test-slow lint docs clean
 
 # The stamp makes a second set-up instant; it is redone when the dependencies change.
 .venv/.stamp: pyproject.toml constraints.txt
@@ -26,5 +26,10 @@ test: lint
 test-slow: setup
 	$(BIN)/pytest -n 2 -m slow --timeout 1200
 
+# Strict: a missing page, a broken link or image, or a formula that cannot be converted fails the build.
+docs: setup
+	PYTHONPATH=tools/docs $(BIN)/zensical build --clean --strict
+	$(BIN)/python tools/docs/check_site.py
+
 clean:
-	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache
+	rm -rf .venv site .cache .pytest_cache .mypy_cache .ruff_cache

@@ -1,9 +1,9 @@
-"""What certificates cost a round of ResNet-18. Targets: the default one at most 1 %, all estimates at most 15 %.
+"""Cost of certificates in a ResNet-18 round. Targets: at most 1 % by default, at most 15 % with `estimate: true`.
 
-32×32 images, batches of 32, 4 clients × 20 steps, SPECIAL in an anchored task. The rivals take turns: the round as it
-is, the same round with the norms of the certificate taken out, and the round with `estimate: true`. What comes once a
-task (reading the events and issuing the certificate; the gradient and the curvature at its end) is timed by itself and
-spread over 20 rounds.
+32×32 images, batches of 32, 4 clients × 20 steps, SPECIAL in an anchored task. Three variants are measured alternately:
+the round as it is, the same round without the norms that the certificate needs, and the round with `estimate: true`.
+Work that is done once per task (reading the events and issuing the certificate; the gradient and the curvature at the
+end of the task) is measured separately and divided by 20 rounds.
 """
 
 from __future__ import annotations
@@ -15,81 +15,81 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from problems import images, ready_run
-from timing import Spread, Times, arguments, pin, ratio, show, take_turns, verdict
+from problems import begin_task, images, ready_run
+from timing import Quartiles, Times, arguments, interleave, ratio, set_threads, show, verdict
 
 from fedspecial.core.events import read_events
 from fedspecial.engine import estimate, loop
 from fedspecial.engine.loop import Run, run_round
 
-CLIENTS, CHOSEN, STEPS, BATCH, ROUNDS_A_TASK = 8, 4, 20, 32, 20
+CLIENTS, CHOSEN, STEPS, BATCH, ROUNDS_PER_TASK = 8, 4, 20, 32, 20
 
 
-def without_certificate(play: Callable[[], object]) -> None:
-    """The same round without drift, size of the model, norm of the mean and of each client's change."""
+def without_certificate(run_one_round: Callable[[], object]) -> None:
+    """The same round without the drift, the norm of the model, and the norms of the mean and the client deltas."""
     with (
         mock.patch.object(loop, "_distances", return_value={"drift": None}),
         mock.patch.object(loop, "norm", return_value=0.0),
     ):
-        play()
+        run_one_round()
 
 
 def main() -> None:
     args = arguments(__doc__)
-    pin(args.threads)
-    steps, turns = (4, 2) if args.quick else (STEPS, 3)
+    set_threads(args.threads)
+    steps, repeats = (4, 2) if args.quick else (STEPS, 3)
     data = images(CLIENTS * 160, tasks=2)
     settings: dict[str, Any] = {"model": "resnet18", "local_steps": steps, "batch_size": BATCH, "client_lr": 0.001}
     settings |= {"clients": CLIENTS, "clients_per_round": CHOSEN, "partition": "iid", "threads": args.threads}
     with tempfile.TemporaryDirectory() as folder:
         plain = ready_run(Path(folder) / "plain", data, method="special", **settings)
-        watched = ready_run(Path(folder) / "watched", data, method="special", estimate=True, **settings)
-        for run in (plain, watched):
-            estimate.at_task_end(run, 1)  # the gradient that a first task would have left
-            run.method.begin_task(run.server, 2)
+        estimating = ready_run(Path(folder) / "estimating", data, method="special", estimate=True, **settings)
+        for run in (plain, estimating):
+            estimate.at_task_end(run, 1)  # measures the gradient at the end of the first task
+            begin_task(run, 2)
         counter = itertools.count()
 
-        def play(run: Run) -> None:
+        def one_round(run: Run) -> None:
             run_round(run, 2, next(counter))
 
         works: dict[str, Callable[[], object]] = {
-            "without": lambda: without_certificate(lambda: play(plain)),
-            "default": lambda: play(plain),
-            "estimate": lambda: play(watched),
+            "without": lambda: without_certificate(lambda: one_round(plain)),
+            "default": lambda: one_round(plain),
+            "estimate": lambda: one_round(estimating),
         }
-        times = take_turns(works, turns, warm_up=0)
+        times = interleave(works, repeats, warm_up=0)
         issued, ended, norms = Times(), Times(), Times()
         for _ in range(3):
-            norms.take(lambda: certificate_norms(plain))
-            issued.take(lambda: plain.certify and plain.certify(read_events(plain.log.path), 2))
-            ended.take(lambda: estimate.at_task_end(watched, 2))
+            norms.measure(lambda: certificate_norms(plain))
+            issued.measure(lambda: plain.certify and plain.certify(read_events(plain.log.path), 2))
+            ended.measure(lambda: estimate.at_task_end(estimating, 2))
         plain.log.close()
-        watched.log.close()
+        estimating.log.close()
     report(times, issued, ended, norms)
 
 
 def certificate_norms(run: Run) -> None:
-    """What the certificate adds to a round, by itself: the norms of each client's change and of the mean, the drift."""
+    """What the certificate adds to a round: the norms of the client deltas and of their mean, and the drift."""
     for _ in range(CHOSEN + 1):
         loop.norm(run.server.theta[: run.model.layout.num_weights])
     loop._distances(run)
 
 
 def report(times: dict[str, Times], issued: Times, ended: Times, norms: Times) -> None:
-    show("seconds per round", [(name, Spread.of(times[name].cpu)) for name in times], "processor")
-    once = Spread.of(times["default"].cpu).median * ROUNDS_A_TASK
-    shares = {"default": Spread.of(issued.cpu).median / once, "estimate": Spread.of(ended.cpu).median / once}
+    show("seconds per round", [(name, Quartiles.of(times[name].cpu)) for name in times], "processor")
+    once = Quartiles.of(times["default"].cpu).median * ROUNDS_PER_TASK
+    shares = {"default": Quartiles.of(issued.cpu).median / once, "estimate": Quartiles.of(ended.cpu).median / once}
     print(
-        f"\nonce a task, spread over {ROUNDS_A_TASK} rounds: "
+        f"\nwork once per task, divided by {ROUNDS_PER_TASK} rounds: "
         + ", ".join(f"{k} {100 * v:.2f} %" for k, v in shares.items())
     )
-    alone = Spread.of(norms.cpu).median / Spread.of(times["default"].cpu).median
-    print(f"the certificate's norms timed by themselves: {100 * alone:.2f} % of a round")
+    alone = Quartiles.of(norms.cpu).median / Quartiles.of(times["default"].cpu).median
+    print(f"the norms for the certificate, measured separately: {100 * alone:.2f} % of a round")
     for clock in ("cpu", "wall"):
         base = getattr(times["without"], clock)
         found = {name: ratio(getattr(times[name], clock), base) for name in ("default", "estimate")}
         found = {
-            name: Spread(*(value + shares[name] for value in (s.low, s.median, s.high))) for name, s in found.items()
+            name: Quartiles(*(value + shares[name] for value in (s.low, s.median, s.high))) for name, s in found.items()
         }
         show(f"with : without, {'processor' if clock == 'cpu' else 'wall'} time", list(found.items()))
         verdict("default certificate", found["default"], 1.01)

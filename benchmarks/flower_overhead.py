@@ -19,7 +19,7 @@ from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, 
 from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import FedAvg
 from problems import EqualShares, features, images, ready_run
-from timing import Spread, arguments, pin, ratio, show, take_turns, verdict
+from timing import Quartiles, arguments, interleave, ratio, set_threads, show, verdict
 from torch.nn.functional import cross_entropy
 
 from fedspecial.data.benchmark import Benchmark
@@ -69,7 +69,7 @@ def over_flower(run: Run, problem: Problem, settings: dict[str, Any], folder: Pa
     federation = Federation(problem.data, len(NAMES), lambda task, domain: shares)
     sites.site_federation = lambda *about: federation
     grid = InProcessGrid(make_client_app(), [{"site": name, "state": str(folder / name)} for name in NAMES])
-    engine = FlowerEngine(grid, plan, "benchmark", run.engine.place, PayloadTracker())
+    engine = FlowerEngine(grid, plan, "benchmark", run.engine.runner, PayloadTracker())
     engine.roster.wait(range(len(NAMES)), len(NAMES), 60)
     run.engine, run.quorum = engine, lambda: engine.needed
     return run
@@ -121,8 +121,8 @@ def rounds_of(run: Run) -> Callable[[], object]:
 
 def main() -> None:
     args = arguments(__doc__)
-    pin(args.threads)
-    for problem, turns in zip(problems(args.quick), (20, 3) if args.quick else (100, 8), strict=True):
+    set_threads(args.threads)
+    for problem, repeats in zip(problems(args.quick), (20, 3) if args.quick else (100, 8), strict=True):
         settings = problem.settings(args.threads)
         every = {**settings, "clients": len(NAMES), "clients_per_round": len(NAMES)}
         with tempfile.TemporaryDirectory() as folder:
@@ -135,12 +135,12 @@ def main() -> None:
                 "our engine on the Grid": rounds_of(ours),
                 "Flower's FedAvg on the Grid": plain_fedavg(problem),
             }
-            times = take_turns(works, args.turns or turns, warm_up=2)
+            times = interleave(works, args.repeats or repeats, warm_up=2)
             alone.log.close()
             ours.log.close()
         show(
             f"{problem.name}: milliseconds per round of {len(NAMES)} sites, {problem.steps} steps each",
-            [(name, Spread.of([1000 * t for t in taken.wall])) for name, taken in times.items()],
+            [(name, Quartiles.of([1000 * t for t in taken.wall])) for name, taken in times.items()],
         )
         one, ours_taken, theirs = times.values()
         rows = [(f"{label}, wall", ratio(ours_taken.wall, other.wall)) for label, other in _rivals(one, theirs)]

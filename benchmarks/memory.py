@@ -1,7 +1,8 @@
-"""Resident memory, for 4 and 400 chosen clients and for 8 and 1,000,000 registered ones. Target: within 50 MB each.
+"""Peak memory with many clients. Target: at most 50 MB difference for 4 and 400 clients per round, and for 8 and
+1,000,000 clients in the federation.
 
-Every setting runs in a fresh process, which reports its own peak (VmHWM): a tracer would miss what torch allocates.
-ResNet-18 of width 16, one step a client, and a lazy partition (client → rows).
+Every measurement runs in a new process that reports its peak resident memory (VmHWM), because a Python memory tracer
+does not see what torch allocates. ResNet-18 of width 16, one step per client, and a lazy partition (client → rows).
 """
 
 from __future__ import annotations
@@ -14,17 +15,17 @@ from pathlib import Path
 
 TARGET = 50.0
 SETTINGS = {
-    "4 chosen of 400": (400, 4),
-    "400 chosen of 400": (400, 400),
-    "8 registered, 4 chosen": (8, 4),
-    "1,000,000 registered, 4 chosen": (1_000_000, 4),
+    "4 of 400 clients per round": (400, 4),
+    "400 of 400 clients per round": (400, 400),
+    "4 of 8 clients per round": (8, 4),
+    "4 of 1,000,000 clients per round": (1_000_000, 4),
 }
 
 
 def child(clients: int, chosen: int, rounds: int) -> None:
-    """One run of a few rounds; prints the resident megabytes before and at the peak."""
+    """Run a few rounds; print the resident memory in MB before the first round and at the peak."""
     import torch
-    from problems import images, play, ready_run
+    from problems import begin_task, images, ready_run, round_with_checkpoint
 
     torch.set_num_threads(1)
     settings = {"model": "resnet18", "width": 16, "local_steps": 1, "checkpoint_seconds": 0, "method": "special"}
@@ -32,16 +33,16 @@ def child(clients: int, chosen: int, rounds: int) -> None:
         run = ready_run(
             Path(folder) / "run", images(640, tasks=2), 64, clients=clients, clients_per_round=chosen, **settings
         )
-        run.method.begin_task(run.server, 2)
+        begin_task(run, 2)
         start = resident("VmRSS")
         for round in range(rounds):
-            play(run, 2, round)
+            round_with_checkpoint(run, 2, round)
         run.log.close()
     print(json.dumps({"start": start, "peak": resident("VmHWM")}))
 
 
 def resident(field: str) -> float:
-    """Megabytes from the kernel's own count."""
+    """Megabytes, as the kernel reports them."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) / 1024 for line in lines if line.startswith(field))
 
@@ -65,9 +66,9 @@ def main() -> None:
         print(f"  {name:<32}{max(one['start'] for one in found):9.1f}{peaks[name]:9.1f}")
     names = list(SETTINGS)
     for few, many in (names[:2], names[2:]):
-        apart = abs(peaks[many] - peaks[few])
-        word = "met" if apart <= TARGET else "NOT met"
-        print(f"  target {word}: {few} and {many} are {apart:.1f} MB apart, at most {TARGET:g}")
+        difference = abs(peaks[many] - peaks[few])
+        met = "met" if difference <= TARGET else "NOT met"
+        print(f"  target {met}: {few} and {many} differ by {difference:.1f} MB, at most {TARGET:g}")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The problems that are timed: made-up data of the right shape, and a run on it that is ready for its first round."""
+"""The problems that are timed: random data of the right shape, and a run on it that is ready for its first round."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import torch
 from fedspecial.config import merge_settings, resolve
 from fedspecial.data.benchmark import Benchmark, Domain, Samples
 from fedspecial.data.federation import Federation
+from fedspecial.engine import loop
 from fedspecial.engine.checkpoint import Position
 from fedspecial.engine.loop import Run, run_round
 from fedspecial.runs.build import make_federation, prepare
@@ -21,7 +22,7 @@ CLASSES = tuple("0123456789")
 
 @dataclass(frozen=True)
 class EqualShares:
-    """A lazy partition: client m holds `share` rows, made when it is asked for; past the end they start again."""
+    """A lazy partition: the rows of client m are computed on request, `share` of them, wrapping around at the end."""
 
     share: int
     total: int
@@ -31,12 +32,12 @@ class EqualShares:
 
 
 def features(rows: int, num_features: int = 784, tasks: int = 1) -> Benchmark:
-    """Float features that need no preparation, so that nothing but training is timed."""
+    """Float features that need no preprocessing, so that only training is timed."""
     return _benchmark("features", "table", tasks, lambda g: torch.randn(rows, num_features, generator=g))
 
 
 def images(rows: int, size: int = 32, tasks: int = 1) -> Benchmark:
-    """uint8 images, normalised batch by batch."""
+    """uint8 images, which are normalised batch by batch."""
     shape = (rows, 3, size, size)
     return _benchmark("images", "image", tasks, lambda g: torch.randint(0, 256, shape, dtype=torch.uint8, generator=g))
 
@@ -52,9 +53,9 @@ def _benchmark(name: str, kind: Any, tasks: int, draw: Any) -> Benchmark:
 
 
 def ready_run(folder: Path, benchmark: Benchmark, share: int | None = None, **settings: Any) -> Run:
-    """A real run, its folder and event log included, evaluation off.
+    """A real run with its run directory and event log, but without evaluation.
 
-    share: rows of every client, dealt out lazily; without it the run's own partition is used
+    share: number of rows of every client, partitioned lazily; by default the partition of the settings is used
     """
     settings = merge_settings({"benchmark": f"object:{benchmark.name}", "eval_every": 0, **settings})
     resolved = resolve(settings)
@@ -66,8 +67,13 @@ def ready_run(folder: Path, benchmark: Benchmark, share: int | None = None, **se
     return prepare(folder, resolved, federation, None, None)
 
 
-def play(run: Run, task: int, round: int) -> None:
-    """What the loop does in one round: the round itself, and a checkpoint where one is due."""
+def begin_task(run: Run, task: int) -> None:
+    """What the training loop does when a task begins, such as setting the anchor."""
+    loop._begin_task(run, task)
+
+
+def round_with_checkpoint(run: Run, task: int, round: int) -> None:
+    """What the training loop does in one round: the round itself, and a checkpoint if one is due."""
     run_round(run, task, round)
     if run.checkpointer.due():
         run.checkpoint(Position(task, round + 1))

@@ -1,8 +1,8 @@
-"""A ResNet-18 round against its bare SGD steps. Target: at most 1.03 times, the checkpoint included.
+"""Overhead of the engine in a ResNet-18 round. Target: at most 1.03 times the bare SGD steps, checkpoint included.
 
-Width 64, 32×32 images, batches of 32, four clients of 20 steps each. The bare steps are forward, backward and an
-in-place SGD update on the same model class and batches of the same shape. Evaluation is left out. Below the ratio
-stands what each part of a round costs by itself.
+Width 64, 32×32 images, batches of 32, four clients with 20 steps each. A bare step is forward, backward and an
+in-place SGD update, with the same model class and batches of the same shape. Evaluation is not included. The script
+also prints the cost of each part of a round, measured separately.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
-from problems import EqualShares, images, play, ready_run
-from timing import Spread, arguments, pin, ratio, show, take_turns, verdict
+from problems import EqualShares, begin_task, images, ready_run, round_with_checkpoint
+from timing import Quartiles, arguments, interleave, ratio, set_threads, show, verdict
 from torch.nn.functional import cross_entropy
 
 from fedspecial.data.benchmark import Benchmark
@@ -29,7 +29,7 @@ TARGET = 1.03
 
 
 class BareSteps:
-    """Nothing but the steps: no download, no delta, no mean."""
+    """The SGD steps alone: no broadcast, no delta, no mean."""
 
     def __init__(self, data: Benchmark, steps: int, width: int) -> None:
         self.data, self.steps = data, steps
@@ -51,7 +51,7 @@ class BareSteps:
 
 
 def parts_of(run: Run, round: int) -> dict[str, tuple[int, Callable[[], object]]]:
-    """What a round does beside its steps: how often, and how."""
+    """What a round does besides the SGD steps: how often, and a function that does it once."""
     theta, delta = run.server.theta, run.server.theta.clone()
     message = run.method.broadcast(run.server, 0, 2, round)
     mean = RunningMean()
@@ -59,12 +59,12 @@ def parts_of(run: Run, round: int) -> dict[str, tuple[int, Callable[[], object]]
     info = RoundInfo(2, round, 0.0, LR, 20.0)
 
     def checkpoint() -> None:
-        theta.add_(0.0)  # what was not written to is not stored again
+        theta.add_(0.0)  # a tensor that has not changed since the last checkpoint is not stored again
         run.checkpoint(Position(2, round))
 
     return {
-        "download": (CHOSEN, lambda: run.model.load(theta)),
-        "delta": (CHOSEN, lambda: run.engine.place._deltas(message)),
+        "load model": (CHOSEN, lambda: run.model.load(theta)),
+        "delta": (CHOSEN, lambda: run.engine.runner._deltas(message)),
         "norms": (2 * CHOSEN + 2, lambda: norm(delta)),
         "add": (CHOSEN, lambda: mean.add({"theta": delta})),
         "mean": (1, lambda: mean.result(1.0)),
@@ -75,35 +75,37 @@ def parts_of(run: Run, round: int) -> dict[str, tuple[int, Callable[[], object]]
 
 def main() -> None:
     args = arguments(__doc__)
-    pin(args.threads)
-    steps, width, turns = (2, 16, 2) if args.quick else (20, 64, 5)
-    turns = args.turns or turns
+    set_threads(args.threads)
+    steps, width, repeats = (2, 16, 2) if args.quick else (20, 64, 5)
+    repeats = args.repeats or repeats
     data = images(1280, tasks=2)
     settings = {"model": "resnet18", "width": width, "local_steps": steps, "batch_size": BATCH, "client_lr": LR}
     settings |= {"clients": 8, "clients_per_round": CHOSEN, "threads": args.threads}
     bare = BareSteps(data, steps, width)
     with tempfile.TemporaryDirectory() as folder:
         run = ready_run(Path(folder) / "run", data, ROWS, method="special", **settings)
-        run.method.begin_task(run.server, 2)
+        begin_task(run, 2)
         rounds = itertools.count()
-        times = take_turns({"bare": bare.round, "engine": lambda: play(run, 2, next(rounds))}, turns, warm_up=1)
+        times = interleave(
+            {"bare": bare.round, "engine": lambda: round_with_checkpoint(run, 2, next(rounds))}, repeats, warm_up=1
+        )
         spent, total = run.checkpointer.seconds_spent, sum(times["engine"].wall)
         parts = parts_of(run, next(rounds))
-        alone = take_turns({name: work for name, (_, work) in parts.items()}, 3 if args.quick else 7)
+        alone = interleave({name: work for name, (_, work) in parts.items()}, 3 if args.quick else 7)
         run.log.close()
 
-    show("seconds per round", [(name, Spread.of(times[name].wall)) for name in times])
+    show("seconds per round", [(name, Quartiles.of(times[name].wall)) for name in times])
     rows = [("wall", ratio(times["engine"].wall, times["bare"].wall))]
     rows += [("processor", ratio(times["engine"].cpu, times["bare"].cpu))]
     show("engine : bare steps", rows)
     verdict("wall,", rows[0][1], TARGET)
     verdict("processor,", rows[1][1], TARGET)
     print(f"  checkpoints took {100 * spent / total:.2f} % of the engine's time")
-    print("\nparts of a round (milliseconds each, times how often, per cent of the bare round)")
-    whole = Spread.of(times["bare"].wall).median
+    print("\nparts of a round (milliseconds each × count, per cent of the bare round)")
+    bare_round = Quartiles.of(times["bare"].wall).median
     for name, (count, _) in parts.items():
-        once = Spread.of(alone[name].wall)
-        print(f"  {name:<14}{1000 * once.median:9.2f} × {count:<3}{100 * count * once.median / whole:8.2f} %")
+        once = Quartiles.of(alone[name].wall)
+        print(f"  {name:<14}{1000 * once.median:9.2f} × {count:<3}{100 * count * once.median / bare_round:8.2f} %")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""SPECIAL's server step: at most 1 % of a ResNet-18 round, and within 2 times a plain copy of its three vectors.
+"""Cost of SPECIAL's server step. Targets: at most 1 % of a ResNet-18 round, at most 2 times a copy of three vectors.
 
-The step reads θ, the mean delta and the anchor, and writes θ. The copy reads three vectors of that length and writes
-three. The round it is a share of is 4 clients × 20 bare steps, estimated from steps taken in between.
+The server step reads θ, the mean delta and the anchor, and writes θ. The copy reads and writes three vectors of the
+same length. The round has 4 clients × 20 bare steps; its time is extrapolated from single steps measured in between.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from problems import images
 from resnet_round import CHOSEN, BareSteps
-from timing import Spread, arguments, pin, ratio, show, take_turns, verdict
+from timing import Quartiles, arguments, interleave, ratio, set_threads, show, verdict
 
 from fedspecial.core.messages import ServerState
 from fedspecial.core.vector import layout_of
@@ -21,9 +21,9 @@ STEPS = 20
 
 def main() -> None:
     args = arguments(__doc__)
-    pin(args.threads)
-    width, turns = (16, 4) if args.quick else (64, 15)
-    turns = args.turns or turns
+    set_threads(args.threads)
+    width, repeats = (16, 4) if args.quick else (64, 15)
+    repeats = args.repeats or repeats
     bare = BareSteps(images(1280), 1, width)
     size = layout_of(bare.model).size
     server = ServerState(torch.randn(size), {"anchor": torch.randn(size)})
@@ -37,13 +37,15 @@ def main() -> None:
             target.copy_(source)
 
     works = {"step": lambda: method.server_step(server, mean, info), "copy": copy, "four bare steps": bare.round}
-    times = take_turns(works, turns, warm_up=2)
+    times = interleave(works, repeats, warm_up=2)
     show(
         f"milliseconds, {size:,} values a vector",
-        [(name, Spread.of([1000 * t for t in times[name].wall])) for name in times],
+        [(name, Quartiles.of([1000 * t for t in times[name].wall])) for name in times],
     )
-    per_round = [t * STEPS for t in times["four bare steps"].wall]  # one step for each of CHOSEN clients was timed
-    share = Spread.of([100 * mine / whole for mine, whole in zip(times["step"].wall, per_round, strict=True)])
+    per_round = [
+        t * STEPS for t in times["four bare steps"].wall
+    ]  # the measurement is one step for each of CHOSEN clients
+    share = Quartiles.of([100 * step / total for step, total in zip(times["step"].wall, per_round, strict=True)])
     copies = ratio(times["step"].wall, times["copy"].wall)
     show(
         "server step",

@@ -1,7 +1,8 @@
-"""Ratios that survive a noisy machine: the rivals take turns within one run, and the middle of the turns counts.
+"""Helpers for measuring time ratios on a machine that has other work to do.
 
-Every script here measures both clocks. Wall time is what a user waits for, the disk included; processor time is what
-the process itself used, and on one thread hardly depends on what else the machine is doing.
+All variants are measured in one process, alternately, and the result is the median of the ratios of neighbouring
+measurements. Every script measures two clocks: wall time, which includes the disk, is what a user waits for; processor
+time is what the process itself used, and with one thread it hardly depends on other processes.
 """
 
 from __future__ import annotations
@@ -17,16 +18,16 @@ import torch
 
 
 def arguments(description: str | None) -> argparse.Namespace:
-    """The flags that all scripts share."""
+    """Parse the options that all scripts have in common."""
     parser = argparse.ArgumentParser(description=(description or "").split("\n")[0])
-    parser.add_argument("--quick", action="store_true", help="a few turns only: does it run, roughly how fast")
-    parser.add_argument("--turns", type=int, help="how many turns to take (default: the script's own)")
-    parser.add_argument("--threads", type=int, default=1, help="torch threads (default: 1)")
+    parser.add_argument("--quick", action="store_true", help="a small problem and few repeats")
+    parser.add_argument("--repeats", type=int, help="number of repeats (default: depends on the script)")
+    parser.add_argument("--threads", type=int, default=1, help="number of torch threads (default: 1)")
     return parser.parse_args()
 
 
-def pin(threads: int) -> None:
-    """A fixed number of threads, and nothing waiting for two cores where one was asked for."""
+def set_threads(threads: int) -> None:
+    """Set the number of torch threads, and print the versions and the load that belong to the result."""
     torch.set_num_threads(threads)
     load = os.getloadavg()[0]
     print(f"torch {torch.__version__}, {threads} thread(s), {os.cpu_count()} cores, load {load:.1f} at the start")
@@ -34,34 +35,34 @@ def pin(threads: int) -> None:
 
 @dataclass
 class Times:
-    """Seconds of each turn, by both clocks."""
+    """Seconds of each repeat, by both clocks."""
 
     wall: list[float] = field(default_factory=list)
     cpu: list[float] = field(default_factory=list)
 
-    def take(self, work: Callable[[], object]) -> None:
+    def measure(self, work: Callable[[], object]) -> None:
         wall, cpu = time.perf_counter(), time.process_time()
         work()
         self.cpu.append(time.process_time() - cpu)
         self.wall.append(time.perf_counter() - wall)
 
 
-def take_turns(works: dict[str, Callable[[], object]], turns: int, warm_up: int = 1) -> dict[str, Times]:
-    """Every work once per turn, in alternating order."""
+def interleave(works: dict[str, Callable[[], object]], repeats: int, warm_up: int = 1) -> dict[str, Times]:
+    """Run every function once per repeat, in alternating order, and measure each."""
     for _ in range(warm_up):
         for work in works.values():
             work()
     times = {name: Times() for name in works}
     names = list(works)
-    for turn in range(turns):
-        for name in names if turn % 2 == 0 else reversed(names):
-            times[name].take(works[name])
+    for repeat in range(repeats):
+        for name in names if repeat % 2 == 0 else reversed(names):
+            times[name].measure(works[name])
     return times
 
 
 @dataclass(frozen=True)
-class Spread:
-    """The middle of some values and the quartiles around it."""
+class Quartiles:
+    """Median and quartiles."""
 
     low: float
     median: float
@@ -71,25 +72,25 @@ class Spread:
         return f"{self.median:8.3f}  [{self.low:.3f} … {self.high:.3f}]"
 
     @staticmethod
-    def of(values: Sequence[float]) -> Spread:
+    def of(values: Sequence[float]) -> Quartiles:
         if len(values) < 2:
-            return Spread(values[0], values[0], values[0])
+            return Quartiles(values[0], values[0], values[0])
         low, median, high = statistics.quantiles(values, n=4, method="inclusive")
-        return Spread(low, median, high)
+        return Quartiles(low, median, high)
 
 
-def ratio(ours: Sequence[float], theirs: Sequence[float]) -> Spread:
-    """Quotients turn by turn: both halves of a pair saw the same neighbours."""
-    return Spread.of([mine / other for mine, other in zip(ours, theirs, strict=True)])
+def ratio(ours: Sequence[float], theirs: Sequence[float]) -> Quartiles:
+    """Ratios repeat by repeat, because the two measurements of a pair ran under the same load."""
+    return Quartiles.of([mine / other for mine, other in zip(ours, theirs, strict=True)])
 
 
-def show(title: str, rows: Sequence[tuple[str, Spread]], unit: str = "") -> None:
+def show(title: str, rows: Sequence[tuple[str, Quartiles]], unit: str = "") -> None:
     print(f"\n{title}" + (f" ({unit})" if unit else ""))
-    for name, spread in rows:
-        print(f"  {name:<38}{spread}")
+    for name, quartiles in rows:
+        print(f"  {name:<38}{quartiles}")
 
 
-def verdict(what: str, spread: Spread, limit: float) -> None:
-    """One line: the target, the median, and whether it is met."""
-    word = "met" if spread.median <= limit else "NOT met"
-    print(f"  target {word}: {what} {spread.median:.3f}, at most {limit:g}")
+def verdict(what: str, quartiles: Quartiles, limit: float) -> None:
+    """Print whether the median meets the target."""
+    met = "met" if quartiles.median <= limit else "NOT met"
+    print(f"  target {met}: {what} {quartiles.median:.3f}, at most {limit:g}")

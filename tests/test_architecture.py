@@ -1,4 +1,4 @@
-"""The arrows of docs/architecture.md point inwards only, and what must be light stays light."""
+"""The arrows of docs/concepts/architecture.md point inwards only, and what must be light stays light."""
 
 from __future__ import annotations
 

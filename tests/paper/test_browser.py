@@ -2,83 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import shutil
-import socket
-import subprocess
-import time
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from browser import Browser, chromium
 from fedspecial.paper.report import write_report
 
-pytestmark = pytest.mark.skipif(
-    not (shutil.which("chromedriver") and shutil.which("chromium")), reason="there is no chromium with its driver here"
-)
 WIDTHS = (1280, 400)
-OPTIONS = ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
-
-
-class Browser:
-    """Chromium, told what to do in the WebDriver protocol."""
-
-    def __init__(self, port: int) -> None:
-        self._base = f"http://127.0.0.1:{port}"
-        wish = {
-            "goog:chromeOptions": {"args": OPTIONS, "binary": shutil.which("chromium")},
-            "goog:loggingPrefs": {"browser": "ALL", "performance": "ALL"},
-        }
-        answer = self._ask("POST", "/session", {"capabilities": {"alwaysMatch": wish}})
-        self._session = f"/session/{answer['sessionId']}"
-
-    def _ask(self, verb: str, path: str, body: dict[str, Any] | None = None) -> Any:
-        data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(self._base + path, data, method=verb)
-        with urllib.request.urlopen(request, timeout=60) as answer:
-            return json.load(answer)["value"]
-
-    def open(self, page: Path, width: int) -> None:
-        metrics = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600}
-        command = {"cmd": "Emulation.setDeviceMetricsOverride", "params": metrics}
-        self._ask("POST", f"{self._session}/goog/cdp/execute", command)
-        self._ask("POST", f"{self._session}/url", {"url": page.resolve().as_uri()})
-
-    def evaluate(self, script: str) -> Any:
-        return self._ask("POST", f"{self._session}/execute/sync", {"script": f"return {script}", "args": []})
-
-    def log(self, kind: str) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = self._ask("POST", f"{self._session}/se/log", {"type": kind})
-        return found
-
-    def close(self) -> None:
-        self._ask("DELETE", self._session)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    port = free_port()
-    with subprocess.Popen(["chromedriver", f"--port={port}"], stdout=subprocess.DEVNULL) as driver:
-        try:
-            for _ in range(100):
-                with socket.socket() as probe:
-                    if probe.connect_ex(("127.0.0.1", port)) == 0:
-                        break
-                time.sleep(0.1)
-            found = Browser(port)
-            yield found
-            found.close()
-        finally:
-            driver.terminate()
+    with chromium() as found:
+        yield found
 
 
 @pytest.fixture(scope="module")
@@ -91,19 +30,18 @@ def page(studies: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("width", WIDTHS)
 def test_it_opens_without_errors_or_network_requests(browser: Browser, page: Path, width: int) -> None:
-    browser.open(page, width)
+    browser.open(page.resolve().as_uri(), width)
     assert browser.evaluate("document.readyState") == "complete"
     assert browser.log("browser") == []
-    messages = [json.loads(entry["message"])["message"] for entry in browser.log("performance")]
-    asked = {m["params"]["request"]["url"] for m in messages if m["method"] == "Network.requestWillBeSent"}
-    assert page.resolve().as_uri() in asked
-    assert {url.split(":")[0] for url in asked} <= {"file", "data"}
-    assert [url for url in asked if url.startswith("file")] == [page.resolve().as_uri()]
+    requested = browser.requested_urls()
+    assert page.resolve().as_uri() in requested
+    assert {url.split(":")[0] for url in requested} <= {"file", "data"}
+    assert [url for url in requested if url.startswith("file")] == [page.resolve().as_uri()]
 
 
 @pytest.mark.parametrize("width", WIDTHS)
 def test_every_table_has_rows_and_every_figure_a_size(browser: Browser, page: Path, width: int) -> None:
-    browser.open(page, width)
+    browser.open(page.resolve().as_uri(), width)
     rows = browser.evaluate("[...document.querySelectorAll('table')].map(t => t.tBodies[0].rows.length)")
     assert len(rows) > 20
     assert min(rows) > 0
@@ -118,7 +56,7 @@ def test_every_table_has_rows_and_every_figure_a_size(browser: Browser, page: Pa
 
 @pytest.mark.parametrize("width", WIDTHS)
 def test_nothing_sticks_out_of_the_page(browser: Browser, page: Path, width: int) -> None:
-    browser.open(page, width)
+    browser.open(page.resolve().as_uri(), width)
     assert browser.evaluate("window.innerWidth") == width
     assert browser.evaluate("document.documentElement.scrollWidth") <= width
     outside = browser.evaluate(
@@ -130,7 +68,7 @@ def test_nothing_sticks_out_of_the_page(browser: Browser, page: Path, width: int
 
 @pytest.mark.parametrize("width", WIDTHS)
 def test_text_is_large_enough_to_read(browser: Browser, page: Path, width: int) -> None:
-    browser.open(page, width)
+    browser.open(page.resolve().as_uri(), width)
     sizes = browser.evaluate(
         "[...document.querySelectorAll('p, td, th, li, figcaption, summary')]"
         ".map(e => parseFloat(getComputedStyle(e).fontSize))"

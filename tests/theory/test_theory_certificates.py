@@ -1,4 +1,4 @@
-"""Certificates: law 10. The chain holds for any honest run, and each kind of broken link is told apart."""
+"""The bounds hold for any correct run, and certificates distinguish bugs from wrong constants."""
 
 import json
 from dataclasses import replace
@@ -7,19 +7,19 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from theory_inputs import CFG, law
+from theory_fixtures import CFG, law
 
 from fedspecial.theory import Constants, DriftMonitor, RoundConfig, certify, drift_radius_clip, flat_norm
-from fedspecial.theory.problems import make_problem
-from fedspecial.theory.simulate import replay, simulate
+from fedspecial.theory.simulation.problems import make_problem
+from fedspecial.theory.simulation.simulator import apply_deltas, simulate
 
 ORDER = ("drift", "recursion_bound", "delta_bound", "measured_grad_bound_t", "grad_bound_t", "uniform_bound")
 
 
 def events(deltas, lam, server_lr=0.5, task=2, anchor=None, **more):
-    """What an engine would write for these mean deltas."""
+    """The events that a run with these mean deltas would log."""
     start = np.zeros(len(deltas[0])) if anchor is None else anchor
-    path = replay(start, deltas, server_lr, lam)
+    path = apply_deltas(start, deltas, server_lr, lam)
     return [
         {"event": "round", "task": task, "round": t, "server_lr": server_lr, "client_lr": 0.1, "lam": lam,
          "mean_steps": 4.0, "clients_per_round": 4, "num_accepted": 4, "delta_norm": flat_norm(delta),
@@ -28,7 +28,7 @@ def events(deltas, lam, server_lr=0.5, task=2, anchor=None, **more):
     ]  # fmt: skip
 
 
-def test_the_chain_is_in_order_for_a_run_of_sgd():
+def test_bounds_are_ordered_for_a_run_of_sgd():
     problem = make_problem("logistic", shift=3.0)
     cfg = RoundConfig(8, 4, 5, 60, 2, server_lr=0.5, client_lr=0.2, lam=0.1)
     bound = problem.constants().grad_bound
@@ -50,7 +50,7 @@ def test_the_chain_is_in_order_for_a_run_of_sgd():
 
 @law
 @given(st.integers(0, 10**6), st.floats(0.01, 5), st.integers(1, 40))
-def test_no_deltas_can_break_the_first_links(seed, lam, rounds):
+def test_no_deltas_can_violate_the_bounds_without_assumptions(seed, lam, rounds):
     deltas = np.random.default_rng(seed).standard_t(1.2, (rounds, 3))
     (task,) = certify(events(deltas, lam))
     assert task.status == "holds"
@@ -64,7 +64,7 @@ def test_monitor_and_events_give_the_same_certificate(seed):
     cfg = RoundConfig(8, 4, 4, 10, 2, server_lr=0.5, client_lr=0.1, lam=0.3)
     anchor, deltas = rng.standard_normal(4), rng.standard_normal((10, 4))
     monitor = DriftMonitor(anchor, cfg, grad_bound=100.0)
-    for delta, theta in zip(deltas, replay(anchor, deltas, 0.5, 0.3), strict=True):
+    for delta, theta in zip(deltas, apply_deltas(anchor, deltas, 0.5, 0.3), strict=True):
         monitor.observe(theta, flat_norm(delta), max_client_delta=2 * flat_norm(delta))
     (read,) = certify(events(deltas, 0.3, anchor=anchor), grad_bound=100.0)
     assert [e.recursion_bound for e in monitor.summary().rounds] == [e.recursion_bound for e in read.rounds]
@@ -76,12 +76,12 @@ def test_a_wrong_anchor_is_reported_as_a_bug():
     log[3]["drift"] *= 2
     (task,) = certify(log)
     assert task.status == "bug in the run"
-    assert [v.link for v in task.violations] == ["drift <= recursion"]
+    assert [v.inequality for v in task.violations] == ["drift <= recursion"]
     assert "a bug in the run" in task.violations[0].message
 
 
-def test_a_forgotten_blend_is_reported_as_a_bug():
-    """A server that claims lam = 0.5 and does plain averaging drifts out of the recursion."""
+def test_a_server_that_omits_the_anchor_is_reported_as_a_bug():
+    """A server that reports lam = 0.5 but does plain averaging exceeds the recursion bound."""
     honest = events(np.ones((6, 2)), lam=0.0)
     (task,) = certify([{**event, "lam": 0.5} for event in honest])
     assert task.status == "bug in the run"
@@ -93,15 +93,15 @@ def test_too_small_a_gradient_bound_is_reported_as_a_wrong_constant():
     assert {v.kind for v in task.violations} == {"constant"}
     seen = events(np.ones((5, 3)), lam=0.5, max_grad=8.0)
     (task,) = certify(seen, grad_bound=5.0)
-    assert {v.link for v in task.violations} == {"measured B(t) <= B(t)"}
+    assert {v.inequality for v in task.violations} == {"measured B(t) <= B(t)"}
 
 
-def test_a_mean_delta_longer_than_every_clients_is_a_bug():
+def test_a_mean_delta_larger_than_every_client_delta_is_a_bug():
     log = events(np.ones((3, 3)), lam=0.5, max_client_delta=0.1)
     assert certify(log)[0].status == "bug in the run"
 
 
-def test_clipped_deltas_stay_under_the_clip_bound_and_longer_ones_are_a_bug():
+def test_clipped_deltas_satisfy_the_clip_bound_and_larger_ones_are_a_bug():
     rng = np.random.default_rng(0)
     deltas = rng.standard_t(1.2, (50, 3))
     deltas /= np.maximum(1, np.linalg.norm(deltas, axis=1, keepdims=True))
@@ -112,7 +112,7 @@ def test_clipped_deltas_stay_under_the_clip_bound_and_longer_ones_are_a_bug():
     assert certify(log, delta_clip=0.5)[0].status == "bug in the run"
 
 
-def test_nan_drift_never_passes():
+def test_a_nan_drift_is_a_violation():
     log = events(np.ones((2, 3)), lam=0.5)
     log[1]["drift"] = float("nan")
     assert certify(log)[0].status == "bug in the run"
@@ -127,7 +127,7 @@ def test_tasks_without_an_anchor_claim_nothing():
     assert one.to_dict()["delta_cap"] is None
 
 
-def test_a_round_without_answers_keeps_the_caps():
+def test_a_round_without_updates_keeps_the_bounds():
     log = events(np.ones((3, 3)), lam=0.5)
     still = {**log[-1], "round": 3, "num_accepted": 0, "delta_norm": 0.0, "max_client_delta": 0.0}
     (task,) = certify([*log, still])
@@ -135,7 +135,7 @@ def test_a_round_without_answers_keeps_the_caps():
     assert task.rounds[3].recursion_bound == task.rounds[2].recursion_bound
 
 
-def test_forgetting_cap_is_at_the_measured_distance():
+def test_forgetting_cap_uses_the_measured_distance():
     (task,) = certify(events(np.ones((3, 3)), lam=0.5), consts=Constants(100.0, 2.0, old_grad_norm=0.5))
     last = task.rounds[-1]
     assert last.forgetting_cap == pytest.approx(0.5 * last.drift + last.drift**2)
@@ -165,7 +165,7 @@ def test_float32_rounding_is_not_a_bug():
 
 
 @pytest.mark.parametrize("name", ["task", "round", "server_lr", "delta_norm"])
-def test_an_event_without_a_needed_field_is_refused_by_name(name):
+def test_an_event_without_a_required_field_is_rejected_by_name(name):
     log = events(np.ones((1, 3)), lam=0.5)
     with pytest.raises(ValueError, match=name):
         certify([{**log[0], name: None}])

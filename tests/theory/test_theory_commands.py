@@ -1,4 +1,4 @@
-"""`fedspecial theory …`: what a user sees, and one clear line when something is wrong."""
+"""`fedspecial theory`: output, and one-line error messages."""
 
 import json
 
@@ -26,12 +26,12 @@ lam: 0.25
 """
 
 
-def call(*words):
+def call(*arguments):
     from typer.testing import CliRunner
 
     from fedspecial.cli.theory import app
 
-    return CliRunner().invoke(app, [str(word) for word in words])
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def test_bounds_names_what_is_missing_instead_of_guessing():
     assert all(row["value"] is None for name, row in rows.items() if name != "half_life")
 
 
-def test_check_of_a_runs_config_ignores_its_other_words_and_passes_nothing_silently(config):
+def test_check_ignores_other_settings_of_a_run_and_passes_no_condition_silently(config):
     reports = json.loads(call("check", config, "task=4", "--json").stdout)
     assert all(report["ok"] is not True for report in reports)
     text = call("check", config.parent, "task=4").stdout
@@ -65,8 +65,15 @@ def test_check_of_a_runs_config_ignores_its_other_words_and_passes_nothing_silen
 
 
 def test_check_derives_steps_from_samples_and_suggests_limits(config):
-    words = ("samples_per_client=100", "grad_bound=2", "smoothness=4", "old_grad_norm=0.3", "alignment=0.5", "task=4")
-    text = call("check", config, *words).stdout
+    settings = (
+        "samples_per_client=100",
+        "grad_bound=2",
+        "smoothness=4",
+        "old_grad_norm=0.3",
+        "alignment=0.5",
+        "task=4",
+    )
+    text = call("check", config, *settings).stdout
     assert "local_steps = 20, from 100 samples in batches of 32, 5 epochs" in text
     assert "client_lr at most" in text
     assert "lam at least" in text
@@ -78,7 +85,7 @@ def test_check_says_that_a_first_task_has_no_anchor(config):
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("arguments", "message"),
     [
         (["bounds", "smoothnes=4"], "did you mean 'smoothness'?"),
         (["bounds", "lam"], "key=value"),
@@ -93,23 +100,23 @@ def test_check_says_that_a_first_task_has_no_anchor(config):
         (["certify", "nowhere"], "No such file"),
     ],
 )
-def test_mistakes_are_one_line_and_exit_code_two(words, said, tmp_path, monkeypatch):
+def test_mistakes_are_one_line_and_exit_code_two(arguments, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    result = call(*words)
+    result = call(*arguments)
     assert result.exit_code == 2
-    assert said in result.stderr
+    assert message in result.stderr
     assert len(result.stderr.strip().splitlines()) == 1
     assert "Traceback" not in result.output
 
 
-def test_check_refuses_a_file_that_is_no_mapping(tmp_path):
+def test_check_rejects_a_file_that_is_not_a_mapping(tmp_path):
     (tmp_path / "list.yaml").write_text("- 1\n- 2\n")
     result = call("check", tmp_path / "list.yaml")
     assert result.exit_code == 2
     assert "expected lines of" in result.stderr
 
 
-def test_study_writes_table_and_plot_and_tells_its_slope(tmp_path):
+def test_study_writes_table_and_plot_and_prints_its_slope(tmp_path):
     result = call("study", "epochs", "--out", tmp_path, "--repeats", 2)
     assert result.exit_code == 0
     assert "study epochs: 7 of 7" in result.stdout
@@ -127,14 +134,14 @@ def _run_folder(tmp_path, drift):
     return tmp_path
 
 
-def test_certify_reads_a_run_and_draws_it(tmp_path):
+def test_certify_reads_and_plots_a_run(tmp_path):
     result = call("certify", _run_folder(tmp_path, 0.5), "--plot", tmp_path / "drift.png")
     assert result.exit_code == 0
     assert "task 2: holds (weights only; BatchNorm running statistics are excluded)" in result.stdout
     assert (tmp_path / "drift.png").exists()
 
 
-def test_certify_tells_a_bug_from_a_wrong_constant(tmp_path):
+def test_certify_distinguishes_a_bug_from_a_wrong_constant(tmp_path):
     bug = call("certify", _run_folder(tmp_path, 5.0))
     assert bug.exit_code == 1
     assert "a bug in the run" in bug.stdout

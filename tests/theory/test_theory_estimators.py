@@ -1,16 +1,16 @@
-"""Each estimator against a problem whose constant is known."""
+"""Each estimator is tested on a problem whose constant is known."""
 
 import numpy as np
 import pytest
 
 from fedspecial.theory import estimators as est
 from fedspecial.theory import flat_norm
-from fedspecial.theory.problems import RadialFDIL, make_problem
+from fedspecial.theory.simulation.problems import RadialFDIL, make_problem
 
 RNG = np.random.default_rng(7)
 
 
-def test_running_gradient_bound_is_the_largest_seen_and_a_lower_one():
+def test_running_gradient_bound_is_the_largest_observed_and_a_lower_bound():
     found = est.grad_bound_running([0.1, 3.0, 2.0])
     assert (found.value, found.kind, found.n) == (3.0, "lower", 3)
 
@@ -27,7 +27,7 @@ def test_power_iteration_on_a_known_hessian():
     assert est.smoothness_power(lambda x: hessian @ x, np.ones(3)).value == pytest.approx(5.0, rel=1e-6)
 
 
-def test_secant_smoothness_never_exceeds_the_true_one():
+def test_secant_smoothness_never_exceeds_the_true_smoothness():
     problem = make_problem("welsch")
     points = RNG.standard_normal((50, 10))
     grads = problem.task_gradient(1, points)
@@ -42,7 +42,7 @@ def test_two_batch_sigma_is_unbiased_in_the_square():
     assert est.sigma_local_two_batch(g1, g2).value == pytest.approx(0.5, rel=0.03)
 
 
-def test_cross_product_sigma_is_free_of_batch_noise_that_the_naive_one_counts():
+def test_cross_product_sigma_excludes_the_batch_noise_that_the_naive_estimate_includes():
     centers = RNG.standard_normal((1, 20, 10)) * 0.2
     problem = RadialFDIL(centers, "quadratic", noise=2.0)
     true = np.sqrt(((centers[0] - centers[0].mean(axis=0)) ** 2).sum(axis=1).mean())
@@ -56,7 +56,7 @@ def test_cross_product_sigma_is_free_of_batch_noise_that_the_naive_one_counts():
     assert np.sqrt(np.mean(naive)) > 2 * true
 
 
-def test_task_difference_is_the_largest_pair():
+def test_sigma_task_is_the_largest_pairwise_difference():
     assert est.sigma_task([[0.0, 0.0], [3.0, 4.0], [1.0, 0.0]]).value == pytest.approx(5.0)
 
 
@@ -84,12 +84,12 @@ def test_hutchinson_curvature_is_the_mean_eigenvalue():
         lambda: est.grad_bound_running([float("nan")]),
     ],
 )
-def test_estimators_refuse_what_they_cannot_use(call):
+def test_estimators_reject_unusable_input(call):
     with pytest.raises(ValueError, match="must"):
         call()
 
 
-def test_flat_norm_takes_arrays_tensors_and_containers():
+def test_flat_norm_accepts_arrays_tensors_and_containers():
     torch = pytest.importorskip("torch")
     weight = torch.tensor([[3.0]], requires_grad=True)
     assert flat_norm({"a": weight, "b": [np.array([4.0]), (0.0, 0.0)]}) == 5.0

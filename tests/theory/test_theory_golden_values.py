@@ -1,9 +1,9 @@
-"""Numbers worked out by hand, to 1e-12."""
+"""Values computed by hand, compared to 1e-12."""
 
 from dataclasses import replace
 
 import pytest
-from theory_inputs import CFG, CONSTS
+from theory_fixtures import CFG, CONSTS
 
 from fedspecial import theory
 from fedspecial.theory import geometric_limit, half_life, local_steps
@@ -14,14 +14,14 @@ FEDAVG = replace(CFG, lam=0.0)
 GOLDEN = {
     "drift radius": (lambda: theory.drift_radius(CFG, 2.0), 0.01),
     "drift radius after 3 rounds": (lambda: theory.drift_radius(CFG, 2.0, t=3), 0.00488),
-    "drift radius without a pull after 3 rounds": (lambda: theory.drift_radius(FEDAVG, 2.0, t=3), 0.0075),
+    "drift radius with lam = 0 after 3 rounds": (lambda: theory.drift_radius(FEDAVG, 2.0, t=3), 0.0075),
     "paper client_lr": (lambda: theory.paper_bkt_client_lr_max(CFG, CONSTS, 20), 4.446952959611783e-05),
     "paper server_lr": (lambda: theory.paper_bkt_server_lr_max(CFG), 1 / 6),
     "paper slack": (lambda: theory.paper_bkt_slack(CFG, CONSTS, 20), 2.9296875e-07),
     "BKT-S step": (lambda: theory.bkt_step_max(CFG, CONSTS), 3.125e-4),
     "BKT-S slack": (lambda: theory.bkt_slack(CFG, CONSTS), 1 / 600000),
     "Psi": (lambda: theory.paper_psi(CFG, CONSTS).total, 43.42876411428572),
-    "Psi, everybody takes part": (lambda: theory.paper_psi(FULL, CONSTS).total, 43.1886),
+    "Psi, all clients take part": (lambda: theory.paper_psi(FULL, CONSTS).total, 43.1886),
     "first term of Theorem 2": (lambda: theory.paper_convergence_gap_term(CFG, CONSTS), 400.0),
     "Theorem 2": (lambda: theory.paper_convergence_bound(CFG, CONSTS), 443.42876411428572),
     "eta": (lambda: theory.surrogate(CFG).eta, 0.001),
@@ -29,7 +29,7 @@ GOLDEN = {
     "Theorem S": (lambda: theory.surrogate_bound(CFG, CONSTS).total, 300.13731136),
     "forgetting cap": (lambda: theory.forgetting_cap(0.3, 0.02, 3, 4.0), 0.0084),
     "radius for a budget": (lambda: theory.radius_for_budget(0.3, 3, 4.0, 0.01), 0.02287135538781691),
-    "cap on every iterate": (lambda: theory.every_iterate_cap(CFG, CONSTS), 5.8564),
+    "bound of every iterate": (lambda: theory.every_iterate_cap(CFG, CONSTS), 5.8564),
     "paper drift, squared": (lambda: theory.paper_drift_bound_sq(CFG, 2.0), 1e-4),
     "SPECIAL-C": (lambda: theory.special_c_drift_radius(0.001, 2.0, 0.25), 0.004),
     "sampling factor": (lambda: CFG.sampling_factor, 1 / 7),
@@ -43,7 +43,7 @@ def test_golden_value(name):
 
 
 @pytest.mark.parametrize(("lam", "rounds"), [(0.05, 14.2), (0.1, 7.3), (0.25, 3.1), (0.4, 2.1)])
-def test_half_lives_of_the_published_weights(lam, rounds):
+def test_half_lives_of_the_published_lambdas(lam, rounds):
     assert half_life(lam) == pytest.approx(rounds, abs=0.05)
 
 

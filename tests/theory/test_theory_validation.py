@@ -1,14 +1,14 @@
-"""Law 14: what cannot be used is refused by name, with the value."""
+"""Invalid input is rejected with the name of the argument and its value."""
 
 import math
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from theory_inputs import CFG, CONSTS
+from theory_fixtures import CFG, CONSTS
 
 from fedspecial import theory
-from fedspecial.theory import problems, simulate, studies
+from fedspecial.theory.simulation import problems, rate_studies, simulator
 
 FIRST = replace(CFG, task_index=1)
 
@@ -31,21 +31,21 @@ REFUSED = {
     "budget": (lambda: theory.budget_lam(1.0, 1.0, 0.0), "0.0"),
     "batch_size": (lambda: theory.local_steps(10, 32, 5, drop_last=True), "32"),
     "epochs": (lambda: theory.local_steps(10, 32, 0), "0"),
-    "which": (lambda: theory.check(CFG, CONSTS, "bkt2"), "bkt2"),
+    "which": (lambda: theory.check_conditions(CFG, CONSTS, "bkt2"), "bkt2"),
     "form": (lambda: theory.sigma_task_bound(1.0, 0.5, form="loose"), "loose"),
     "centers": (lambda: theory.quadratic_stationary(CFG, np.zeros((3, 2)), np.zeros(2), 1.0), r"\(3, 2\)"),
     "theta": (lambda: theory.DriftMonitor([0.0, 0.0], CFG).observe([0.0], 1.0), "1"),
     "anchored": (lambda: theory.paper_psi(replace(CFG, anchored=False), CONSTS), "False"),
-    "sweep": (lambda: studies.rate_study("lambda"), "lambda"),
-    "values": (lambda: studies.rate_study("lam", [1.0]), "1.0"),
+    "sweep": (lambda: rate_studies.rate_study("lambda"), "lambda"),
+    "values": (lambda: rate_studies.rate_study("lam", [1.0]), "1.0"),
     "problem": (lambda: problems.make_problem("cubic"), "cubic"),
     "num_clients of a problem": (
-        lambda: simulate.simulate(problems.make_problem("welsch", num_clients=3), CFG, anchor=np.zeros(10)), "8"),
+        lambda: simulator.simulate(problems.make_problem("welsch", num_clients=3), CFG, anchor=np.zeros(10)), "8"),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_bad_input_is_refused_by_name_and_value(name):
+def test_bad_input_is_rejected_with_its_name_and_value(name):
     call, value = REFUSED[name]
     with pytest.raises(ValueError, match=rf"^{name.split()[0]} .*{value}"):
         call()
@@ -66,11 +66,11 @@ def test_bad_input_is_refused_by_name_and_value(name):
         lambda: theory.paper_rate_steps(FIRST, 1.0),
     ],
 )
-def test_statements_about_earlier_tasks_refuse_the_first(call):
+def test_statements_about_earlier_tasks_reject_the_first_task(call):
     with pytest.raises(ValueError, match=r"task_index must be at least 2 .* got 1"):
         call()
 
 
-def test_numpy_numbers_are_numbers():
+def test_numpy_numbers_are_accepted():
     cfg = replace(CFG, local_steps=np.int64(5), lam=np.float64(0.25))
     assert theory.drift_radius(cfg, np.float32(2.0)) == pytest.approx(0.01)

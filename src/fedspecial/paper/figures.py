@@ -236,7 +236,7 @@ def _matrices(evidence: Evidence) -> Iterator[Drawing]:
 
 def _drift(evidence: Evidence) -> Iterator[Drawing]:
     """The distance to the anchor and its cap, round by round, of every run."""
-    from fedspecial.theory.estimated import certify_run
+    from fedspecial.theory.certificates.run import certify_run
 
     for benchmark in _begun(evidence):
         runs = [run for row in evidence.study.rows for run in _runs(evidence, benchmark, row)]

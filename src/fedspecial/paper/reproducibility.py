@@ -18,7 +18,7 @@ def reproducibility(sections: Sequence[Section]) -> str:
         "# Reproducibility",
         "",
         "Written by `fedspecial report` from the events of the runs. What each study is, and how to run it, is said in",
-        "[docs/studies.md](docs/studies.md); what was made of the crosses, in [docs/findings.md](docs/findings.md).",
+        "[Studies](studies.md); what was made of the crosses, in [Findings](findings.md).",
         "",
         f"Claims: {counted}. Versions: {versions_line(sections)}.",
         "",

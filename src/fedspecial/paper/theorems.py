@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from fedspecial.paper.claims import FAILS, HOLDS, NO_VALUE, UNKNOWN, Judgement, Place
-from fedspecial.theory.figures import plot_study
-from fedspecial.theory.studies import rate_study
+from fedspecial.theory.plots import plot_study
+from fedspecial.theory.simulation.rate_studies import rate_study
 
 SURE = 3.0
 """So many standard errors a measured slope may lie from the claimed one."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from fedspecial.core.events import CertificateIssued
-from fedspecial.theory.estimated import certify_task
+from fedspecial.theory.certificates.run import certify_task
 
 
 def issue(events: Sequence[dict[str, Any]], task: int) -> CertificateIssued:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from fedspecial.core.events import of_kind
 from fedspecial.report.result import Result
-from fedspecial.theory.estimated import certify_run
-from fedspecial.theory.figures import plot_drift
+from fedspecial.theory.certificates.run import certify_run
+from fedspecial.theory.plots import plot_drift
 
 if TYPE_CHECKING:  # slow to import, and a site that only trains draws nothing
     from matplotlib.axes import Axes

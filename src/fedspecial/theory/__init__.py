@@ -1,28 +1,32 @@
-"""Bounds for SPECIAL, their conditions, certificates of runs, and rules for lam. NumPy only, no torch.
+"""Theory of SPECIAL: bounds, their conditions, certificates of runs, and rules for choosing lam.
 
-`RoundConfig` and `Constants` go in; `drift_radius`, `forgetting_cap`, `bkt_slack`, `surrogate_bound` and
-the others come out as floats; `check` says whether a statement's conditions are met; `DriftMonitor` and
-`certify` compare a run with what it could not have exceeded. Names beginning with ``paper_`` are the
-printed statements.
+This package needs NumPy only. Every bound is a plain function: it takes a `RoundConfig` (the settings of a
+round) and `Constants` (the constants of the problem) and returns a float.
+
+- `drift_radius`, `forgetting_cap`, `bkt_slack`, `surrogate_bound`, ...: the bounds (``bounds/``)
+- `check_conditions`: whether the conditions of a statement are met (``conditions``)
+- `DriftMonitor`, `certify`, `certify_run`: compare a run with its bounds (``certificates/``)
+- `lam_for_radius`, `trust_region_lam`, `budget_lam`, ...: rules for choosing lam (``lambda_rules``)
+
+Functions whose name starts with ``paper_`` are the statements exactly as the paper prints them.
 """
 
 from fedspecial.core.events import Estimate
 from fedspecial.theory.arrays import flat_norm
+from fedspecial.theory.async_aggregation import aggregate_async, staleness_weight
 from fedspecial.theory.bounds import *  # noqa: F403
 from fedspecial.theory.bounds import __all__ as _bounds
-from fedspecial.theory.certificate import DriftMonitor, TaskCertificate, certify
-from fedspecial.theory.chain import RoundCertificate, Violation
-from fedspecial.theory.conditions import STATEMENTS, Condition, ConditionReport, check
+from fedspecial.theory.certificates.round import RoundCertificate, Violation
+from fedspecial.theory.certificates.run import certify_run
+from fedspecial.theory.certificates.task import DriftMonitor, TaskCertificate, certify
+from fedspecial.theory.conditions import STATEMENTS, Condition, ConditionReport, check_conditions
 from fedspecial.theory.constants import Constants, RoundConfig, local_steps
-from fedspecial.theory.estimated import certify_run
-from fedspecial.theory.rules import (
-    CurvatureLedger,
-    aggregate_async,
+from fedspecial.theory.lambda_rules import (
+    CurvatureSum,
     budget_lam,
     lam_for_bkt,
     lam_for_radius,
     laplace_lam,
-    staleness_weight,
     trust_region_lam,
 )
 
@@ -32,7 +36,7 @@ __all__ = [
     "Condition",
     "ConditionReport",
     "Constants",
-    "CurvatureLedger",
+    "CurvatureSum",
     "DriftMonitor",
     "Estimate",
     "RoundCertificate",
@@ -43,7 +47,7 @@ __all__ = [
     "budget_lam",
     "certify",
     "certify_run",
-    "check",
+    "check_conditions",
     "flat_norm",
     "lam_for_bkt",
     "lam_for_radius",

@@ -1,5 +1,7 @@
-"""Vectors from whatever holds them: NumPy arrays, torch tensors (never imported here), or containers of
-these."""
+"""Flat NumPy vectors from NumPy arrays, torch tensors, or containers of either.
+
+Tensors are recognised by their ``detach`` method, so that torch is never imported here.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ Vector = NDArray[np.float64]
 
 
 def flat(value: Any) -> Vector:
-    """One float64 vector out of an array, a tensor, or a list, tuple or dict of them (in their order)."""
+    """Concatenate an array, a tensor, or a list, tuple or dict of them (in their order) into one float64 vector."""
     leaves = list(_leaves(value))
     if not leaves:
         return np.zeros(0)
@@ -21,9 +23,9 @@ def flat(value: Any) -> Vector:
 
 
 def flat_norm(value: Any) -> float:
-    """Euclidean norm over all entries, added up in float64.
+    """Euclidean norm over all entries, computed in float64.
 
-    Give it weights only: BatchNorm running statistics are not parameters and are outside the theory.
+    Pass weights only. BatchNorm running statistics are not parameters, and the theory does not cover them.
 
     >>> flat_norm([np.array([3.0]), np.array([[4.0]])])
     5.0

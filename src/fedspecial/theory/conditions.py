@@ -1,7 +1,7 @@
-"""Are the premises of a statement met? One row per condition, with both sides, and what to change.
+"""Checks whether the conditions of a statement are met, one by one, and suggests what to change.
 
 >>> cfg = RoundConfig(8, 4, 5, 20, 4, server_lr=0.25, client_lr=0.001, lam=0.25)
->>> report = check(cfg, Constants(grad_bound=2.0, smoothness=4.0), "bkt")
+>>> report = check_conditions(cfg, Constants(grad_bound=2.0, smoothness=4.0), "bkt")
 >>> [row.name for row in report.rows if row.ok is None], report.ok
 (['alignment > 0', 'gamma_G gamma_L <= eps lam G / ((K-1) L E B)'], None)
 """
@@ -13,18 +13,18 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
-from fedspecial.theory import paper
-from fedspecial.theory._validate import plain
+from fedspecial.theory.bounds import paper_statements as paper
+from fedspecial.theory.bounds.convergence import contraction_factor
+from fedspecial.theory.bounds.forgetting import bkt_step_max
 from fedspecial.theory.constants import Constants, RoundConfig
-from fedspecial.theory.convergence import contraction_factor
-from fedspecial.theory.transfer import bkt_step_max
+from fedspecial.theory.validation import finite_or_none
 
 Side = Callable[[RoundConfig, Constants], float]
 
 
 @dataclass(frozen=True)
 class Condition:
-    """One premise: ``lhs <= rhs`` (``<`` where strict). ``ok`` is None when a constant is missing."""
+    """One condition: ``lhs <= rhs`` (``<`` where strict). ``ok`` is None when a constant is missing."""
 
     name: str
     lhs: float | None
@@ -46,13 +46,15 @@ class Condition:
             "lhs": self.lhs,
             "rhs": self.rhs,
             "ok": self.ok,
-            "margin": plain(self.margin),
+            "margin": finite_or_none(self.margin),
             "note": self.note,
         }
 
 
 @dataclass(frozen=True)
 class _Rule:
+    """How to compute both sides of a condition, and the fields that must be known for it."""
+
     name: str
     lhs: Side
     rhs: Side
@@ -63,12 +65,12 @@ class _Rule:
 
 @dataclass(frozen=True)
 class ConditionReport:
-    """The rows of one statement. ``ok``: True if all hold, False if one fails, else None (unknown)."""
+    """The conditions of one statement. ``ok``: True if all hold, False if one fails, otherwise None (unknown)."""
 
     which: str
     rows: tuple[Condition, ...]
     note: str = ""
-    _knobs: tuple[RoundConfig, Constants, tuple[str, ...]] | None = field(default=None, repr=False, compare=False)
+    _inputs: tuple[RoundConfig, Constants, tuple[str, ...]] | None = field(default=None, repr=False, compare=False)
 
     @property
     def ok(self) -> bool | None:
@@ -78,35 +80,36 @@ class ConditionReport:
         return None if any(row.ok is None for row in self.rows) else True
 
     def suggest(self) -> dict[str, float]:
-        """For each knob its limit: the value up to which every row that this knob can mend holds.
+        """The limit of each setting with the others unchanged: the largest ``client_lr`` and ``server_lr``, and the
+        smallest ``lam``, for which the conditions hold.
 
-        ``client_lr`` and ``server_lr``: the largest admissible; ``lam``: the smallest. Rows that the knob
-        cannot mend, and rows that are unknown, are left out of its search; a knob without a limit is left out.
+        Conditions that the setting cannot satisfy alone, and unknown ones, are ignored in its search. A setting
+        without a limit is omitted.
         """
-        if self._knobs is None or self.which == "paper_rate":
+        if self._inputs is None or self.which == "paper_rate":
             return {}
         found = {name: self._search(name) for name in ("client_lr", "server_lr", "lam")}
         return {name: value for name, value in found.items() if value is not None}
 
-    def _search(self, knob: str) -> float | None:
-        """Bisection on a log scale; every condition is monotone in each of the three knobs."""
-        assert self._knobs is not None
-        cfg, consts, missing = self._knobs
-        if knob in missing:
+    def _search(self, setting: str) -> float | None:
+        """Bisection on a log scale; every condition is monotone in each of the three settings."""
+        assert self._inputs is not None
+        cfg, consts, missing = self._inputs
+        if setting in missing:
             return None
 
         def holding(value: float) -> set[str]:
-            changed = replace(cfg, **cast(dict[str, Any], {knob: value}))
+            changed = replace(cfg, **cast(dict[str, Any], {setting: value}))
             return {row.name for row in _rows(self.which, changed, consts, missing) if row.ok}
 
-        easy, hard = (1e30, 1e-30) if knob == "lam" else (1e-30, 1e30)
-        mendable = holding(easy)
-        if mendable <= holding(hard):
+        easy, hard = (1e30, 1e-30) if setting == "lam" else (1e-30, 1e30)
+        fixable = holding(easy)
+        if fixable <= holding(hard):
             return None
         easy, hard = math.log(easy), math.log(hard)
         for _ in range(60):  # to 1e-16 of the logarithm
             middle = (easy + hard) / 2
-            easy, hard = (middle, hard) if mendable <= holding(math.exp(middle)) else (easy, middle)
+            easy, hard = (middle, hard) if fixable <= holding(math.exp(middle)) else (easy, middle)
         return math.exp(easy)
 
     def to_dict(self) -> dict[str, Any]:
@@ -131,7 +134,7 @@ def _task_two() -> _Rule:
 
 
 def _anchor() -> _Rule:
-    return _Rule("lam > 0, with an anchor", lambda c, k: 0.0, lambda c, k: c.pull, ("lam", "task_index"), True)
+    return _Rule("lam > 0, with an anchor", lambda c, k: 0.0, lambda c, k: c.effective_lam, ("lam", "task_index"), True)
 
 
 def _alignment() -> _Rule:
@@ -141,7 +144,7 @@ def _alignment() -> _Rule:
         lambda c, k: k.need("alignment"),
         ("alignment",),
         True,
-        note="at every local iterate of every client: a condition on the run, so measure it",
+        note="must hold at every local iterate of every client, so it has to be measured in the run",
     )
 
 
@@ -153,7 +156,7 @@ _RULES: dict[str, tuple[_Rule, ...]] = {
         _task_two(), _anchor(), _alignment(),
         _Rule("gamma_L <= 2 eps G / (B L E t sqrt(M E / (lam^2 + 2 lam)))", lambda c, k: c.client_lr,
               paper.paper_bkt_client_lr_max, ("client_lr", "local_steps", "rounds", "num_clients", *_OLD),
-              note="falls like 1/t: taken at t = T"),
+              note="falls like 1/t; evaluated at t = T"),
         _Rule("gamma_G <= 1 / (sqrt(N) (K-1))", lambda c, k: c.server_lr,
               lambda c, k: paper.paper_bkt_server_lr_max(c),
               ("server_lr", "clients_per_round", "task_index")),
@@ -176,20 +179,20 @@ _RULES: dict[str, tuple[_Rule, ...]] = {
         _Rule("gamma_G <= sqrt(N E) / ((K-1) lam L)", lambda c, k: c.server_lr,
               lambda c, k: paper.paper_rate_steps(c, k.smoothness)[0],
               ("server_lr", "clients_per_round", "local_steps", "lam", "smoothness", "task_index"),
-              note="the corollary sets the two equal"),
+              note="the corollary uses equality"),
         _Rule("gamma_L <= lam / (sqrt(K T) E L)", lambda c, k: c.client_lr,
               lambda c, k: paper.paper_rate_steps(c, k.smoothness)[1],
               ("client_lr", "local_steps", "rounds", "lam", "smoothness", "task_index"),
-              note="the corollary sets the two equal"),
+              note="the corollary uses equality"),
         _Rule("sqrt(N E) <= lam L", lambda c, k: math.sqrt(c.clients_per_round * c.local_steps),
               lambda c, k: c.lam * k.smoothness, ("clients_per_round", "local_steps", "lam", "smoothness"),
-              note="else its gamma_G breaks Theorem 2's gamma_G <= 1/(K-1)"),
+              note="otherwise its gamma_G violates gamma_G <= 1/(K-1) of Theorem 2"),
     ),
     "bkt": (
         _task_two(), _anchor(), _alignment(),
         _Rule("gamma_G gamma_L <= eps lam G / ((K-1) L E B)", lambda c, k: c.step, bkt_step_max,
               (*_STEPS, *_OLD),
-              note="the drift radius is at most eps G / ((K-1) L); lam fixed during the task"),
+              note="equivalent: the drift radius is at most eps G / ((K-1) L); lam must be fixed during the task"),
     ),
     "surrogate": (
         _Rule("gamma_G gamma_L E L <= 1", lambda c, k: c.pseudo_step * k.smoothness, lambda c, k: 1.0,
@@ -203,28 +206,31 @@ _RULES: dict[str, tuple[_Rule, ...]] = {
 }  # fmt: skip
 
 _NOTES = {
-    "paper_bkt": "Theorem 1 holds (proof repaired); its slack shrinks with t because the allowed steps do.",
-    "paper_convergence": "Theorem 2 is true and empty: its right side exceeds a cap on every iterate.",
-    "paper_rate": "Corollary 1 does not hold, whatever the constants.",
+    "paper_bkt": "Theorem 1 holds (with a corrected proof); its slack shrinks with t because the allowed steps do.",
+    "paper_convergence": "Theorem 2 is true but vacuous: its right side exceeds a bound that every iterate satisfies.",
+    "paper_rate": "Corollary 1 does not hold for any constants.",
     "bkt": "BKT-S: backward transfer for every t, with a slack that falls like 1/N.",
     "surrogate": "Theorem S: stationarity of f_K + (mu/2)‖theta - anchor‖^2.",
-    "contraction": "The noise-free round is a contraction, so its limit is unique.",
+    "contraction": "If this holds, a round without noise is a contraction, and its limit is unique.",
 }
 
 _NO_RATE = Condition(
     "the rate O(sqrt(E/(N T)))", None, None, False,
-    "under these steps the drift radius tends to 0 with T, so the gradient stays what it is at the anchor",
+    "with these learning rates the drift radius tends to 0 with T, so the gradient keeps its value at the anchor",
 )  # fmt: skip
 
 STATEMENTS: tuple[str, ...] = tuple(_RULES)
 
 
-def check(cfg: RoundConfig, consts: Constants, which: str, *, missing: Iterable[str] = ()) -> ConditionReport:
-    """The conditions of the statement ``which``, one by one, with both sides.
+def check_conditions(
+    cfg: RoundConfig, consts: Constants, which: str, *, missing: Iterable[str] = ()
+) -> ConditionReport:
+    """Check the conditions of the statement ``which`` one by one.
 
     ``which`` is one of "paper_bkt", "paper_convergence", "paper_rate", "bkt", "surrogate", "contraction".
-    A condition that needs a constant which is None, or a field named in ``missing`` (its value in ``cfg`` or
-    ``consts`` is a placeholder), has ``ok=None`` and says what it needs. "paper_rate" is never ok.
+    A condition that needs a constant which is None, or a field named in ``missing`` (because its value in
+    ``cfg`` or ``consts`` is a placeholder), has ``ok=None`` and its note names what is needed.
+    "paper_rate" is never ok.
     """
     if which not in _RULES:
         raise ValueError(f"which must be one of {', '.join(STATEMENTS)}, got {which!r}")

@@ -1,0 +1,1 @@
+"""Certificates: the measured distance to the anchor compared with the bounds on it, for a round, a task and a run."""
