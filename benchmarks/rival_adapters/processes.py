@@ -77,15 +77,19 @@ class Adapter:
                 env=_environment(folder, problem.threads),
                 start_new_session=True,
             )
-        self._reply()
+        try:
+            self._reply()
+        except RivalError:
+            self.close()
+            raise
 
     def run(self, rounds: int) -> Seconds:
-        os.kill(self.process.pid, signal.SIGCONT)
+        self.process.send_signal(signal.SIGCONT)
         assert self.process.stdin
         self.process.stdin.write(json.dumps({"rounds": rounds}).encode() + b"\n")
         self.process.stdin.flush()
         reply = self._reply()
-        os.kill(self.process.pid, signal.SIGSTOP)
+        self.process.send_signal(signal.SIGSTOP)
         if reply["steps"] != rounds * self.problem.steps:
             raise RivalError(f"took {reply['steps']} SGD steps in {rounds} rounds, not {rounds * self.problem.steps}")
         return Seconds(reply["wall"], reply["cpu"])
@@ -101,8 +105,10 @@ class Adapter:
 
     def close(self) -> None:
         assert self.process.stdin
-        os.kill(self.process.pid, signal.SIGCONT)
+        assert self.process.stdout
+        self.process.send_signal(signal.SIGCONT)
         self.process.stdin.close()
+        self.process.stdout.close()
         try:
             self.process.wait(timeout=60)
         except subprocess.TimeoutExpired:
