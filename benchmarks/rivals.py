@@ -5,7 +5,8 @@ round. Targets: at most 0.45 of pfl's time, and at least 30 times as fast as Flo
 
 pfl and Flower have an environment of their own, which is made on first use (`--env`), and run in their own processes;
 `rival_adapters/` contains what connects them. Every process has one thread. Flower may train one client on each core.
-All are measured alternately; Flower only in every third repeat, because its rounds are long.
+All are measured alternately; Flower only in every third repeat, because its rounds are long. It spends most of a round
+waiting for its polls (every 0.1 s), so other work on the machine slows us down more than Flower.
 """
 
 from __future__ import annotations
