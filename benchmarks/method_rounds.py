@@ -40,7 +40,7 @@ def in_second_task(folder: Path, name: str, settings: dict[str, Any]) -> Run:
     run = ready_run(folder / name, images(256, tasks=3), SHARE, method=name, **settings, **SHORTENED.get(name, {}))
     begin_task(run, 1)
     loop.run_round(run, 1, 0)
-    loop._cross_border(run, 1, "departure")
+    loop._call_hook(run, 1, "end_task")
     begin_task(run, 2)
     return run
 

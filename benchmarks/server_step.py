@@ -26,9 +26,9 @@ def main() -> None:
     repeats = args.repeats or repeats
     bare = BareSteps(images(1280), 1, width)
     size = layout_of(bare.model).size
-    server = ServerState(torch.randn(size), {"anchor": torch.randn(size)})
+    server = ServerState(torch.randn(size), torch.randn(size))
     mean = {"theta": 1e-3 * torch.randn(size)}
-    sources = [server.theta.clone(), mean["theta"].clone(), server.tensors["anchor"].clone()]
+    sources = [server.theta.clone(), mean["theta"].clone(), server.anchor.clone()]
     targets = [torch.empty(size) for _ in sources]
     method, info = Special(lam=0.1), RoundInfo(2, 0, 0.5, 0.001, float(STEPS))
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from pydantic.dataclasses import dataclass
 
 from fedspecial import Method
+from fedspecial.methods.base import StepReport
 
 
 @dataclass(frozen=True)
@@ -17,14 +18,14 @@ class Fading(Method):
     lam: float = 0.2
     fade: float = 0.8
 
-    def begin_task(self, server, task):
-        if task > 1:
-            server.tensors["anchor"] = server.theta.clone()
+    def begin_task(self, server, context):
+        if context.task > 1:
+            server.anchor = server.theta.clone()
 
     def server_step(self, server, mean, info):
         server.theta.add_(mean["theta"], alpha=info.server_lr)
-        if "anchor" not in server.tensors:
-            return {}
+        if server.anchor is None:
+            return StepReport()
         lam = self.lam * self.fade**info.round
-        server.theta.lerp_(server.tensors["anchor"], lam / (1 + lam))
-        return {"lam": lam}
+        server.theta.lerp_(server.anchor, lam / (1 + lam))
+        return StepReport(lam=lam)

@@ -116,7 +116,7 @@ def test_pairs_added_up_one_by_one_give_what_the_theory_gives_for_all_at_once() 
     centers = torch.randn(4, 1, 50, generator=generator)
     pairs = centers + 0.3 * torch.randn(4, 2, 50, generator=generator)
     old = torch.randn(50, generator=generator)
-    spread, cosines = estimate.Spread(), estimate.Cosines(old)
+    spread, cosines = estimate.GradientSpread(), estimate.Cosines(old)
     for one, two in pairs:
         spread.add(one, two)
         cosines.add(one + two)
@@ -134,7 +134,7 @@ def test_some_of_many_clients_give_an_unbiased_spread() -> None:
     exact = float(((gradients - gradients.mean(0)) ** 2).sum(1).mean())
     squares = []
     for _ in range(2000):
-        spread = estimate.Spread()
+        spread = estimate.GradientSpread()
         for client in rng.choice(8, 3, replace=False):
             spread.add(*(gradients[client] + 0.1 * torch.from_numpy(rng.standard_normal((2, 30))).float()))
         squares.append(spread.estimates(8)["sigma_client"].value ** 2)

@@ -56,7 +56,7 @@ def test_special(tmp_path: Path) -> None:
     rounds = [e for e in read_events(tmp_path / "run" / "events.jsonl") if e["event"] == "round"]
     assert [r["drift"] for r in rounds] == [None, None, pytest.approx(7 / 12), pytest.approx(7 / 8)]
     assert [r["mu"] for r in rounds[2:]] == pytest.approx([2.0, 2.0])  # ½ / (½ · ½ · 1)
-    assert float(run.server.tensors["anchor"]) == 1.5
+    assert float(run.server.anchor) == 1.5
 
 
 def test_special_by_mu_is_special_by_its_lambda(tmp_path: Path) -> None:

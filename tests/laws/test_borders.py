@@ -12,7 +12,7 @@ from torch import nn
 
 from fedspecial.core.events import of_kind, read_events
 from fedspecial.core.messages import Broadcast, ClientState, ServerState
-from fedspecial.methods.base import ClientContext, Exchange, Method, Query, QueryResult, ServerContext
+from fedspecial.methods.base import ClientContext, Exchange, Method, Query, QueryResult, ServerContext, StepReport
 from toy_problems import begin, play, rotated_blobs
 
 
@@ -20,14 +20,14 @@ from toy_problems import begin, play, rotated_blobs
 class Surveyor(Method):
     """At each task's end: every client says how many samples it has, then hears the total."""
 
-    def departure(self, server: ServerState, context: ServerContext) -> Exchange:
+    def end_task(self, server: ServerState, context: ServerContext) -> Exchange:
         counts = yield Query("count", lambda m: Broadcast(context.task, 0, {"theta": server.theta}))
         total = sum(int(answer.numbers["samples"]) for answer in counts.values())
         server.numbers[f"total{context.task}"] = total
         yield Query("hear", lambda m: Broadcast(context.task, 0, {}, numbers={"total": total}), clients=[0, 2])
 
-    def answer(self, context: ClientContext, stage: str) -> QueryResult:
-        if stage == "count":
+    def answer_query(self, context: ClientContext, query: str) -> QueryResult:
+        if query == "count":
             return QueryResult({"mean": context.model.vector.mean()[None]}, {"samples": len(context.data)})
         context.state.numbers["total"] = context.broadcast.numbers["total"]
         return QueryResult()
@@ -46,7 +46,7 @@ class WithNetwork(Method):
     def end_round(self, context: ClientContext) -> None:
         context.networks["extra"].vector.add_(context.client)
 
-    def server_step(self, server: ServerState, mean: Any, info: Any) -> dict[str, float]:
+    def server_step(self, server: ServerState, mean: Any, info: Any) -> StepReport:
         server.tensors["extra"].add_(mean["extra"])
         return super().server_step(server, mean, info)
 
@@ -57,20 +57,20 @@ class TwoModels(Method):
 
     personal: ClassVar[bool] = True
 
-    def begin_task(self, server: ServerState, task: int) -> None:
-        server.tensors.setdefault("odd", server.theta.clone())
+    def begin_task(self, server: ServerState, context: ServerContext) -> None:
+        server.models.setdefault("odd", server.theta.clone())
 
     def _mine(self, server: ServerState, client: int) -> dict[str, Any]:
-        return {"odd": server.tensors["odd"]} if client % 2 else {"theta": server.theta}
+        return {"odd": server.models["odd"]} if client % 2 else {"theta": server.theta}
 
     def broadcast(self, server: ServerState, client: int, task: int, round: int) -> Broadcast:
         mine = self._mine(server, client)
         return Broadcast(task, round, mine, roles={"theta": next(iter(mine))})
 
-    def server_step(self, server: ServerState, mean: Any, info: Any) -> dict[str, float]:
+    def server_step(self, server: ServerState, mean: Any, info: Any) -> StepReport:
         for name, delta in mean.items():
-            (server.theta if name == "theta" else server.tensors[name]).add_(delta)
-        return {}
+            (server.theta if name == "theta" else server.models[name]).add_(delta)
+        return StepReport()
 
     def eval_broadcast(self, server: ServerState, client: int, task: int) -> Broadcast:
         return self.broadcast(server, client, task, 0)
@@ -86,12 +86,12 @@ def test_every_client_answers_and_an_answer_may_come_back(tmp_path: Path) -> Non
     kept = [run.engine.states.load(client).numbers for client in range(4)]  # type: ignore[attr-defined]
     assert kept == [{"total": 96}, {}, {"total": 96}, {}]
     events = read_events(tmp_path / "run" / "events.jsonl")
-    stages = of_kind(events, "stage")
-    assert [(s["task"], s["stage"], s["asked"], s["answered"]) for s in stages] == [
+    stages = of_kind(events, "query")
+    assert [(s["task"], s["query"], s["queried"], s["replied"]) for s in stages] == [
         (1, "count", 4, 4), (1, "hear", 2, 2), (2, "count", 4, 4), (2, "hear", 2, 2),
     ]  # fmt: skip
     assert all(s["bytes_up"] > 0 and s["bytes_down"] > 0 for s in stages)
-    assert [b["border"] for b in of_kind(events, "border")] == ["departure", "departure"]
+    assert [b["hook"] for b in of_kind(events, "task_boundary")] == ["end_task", "end_task"]
 
 
 def test_talking_does_not_change_what_is_learned(tmp_path: Path) -> None:
@@ -100,13 +100,13 @@ def test_talking_does_not_change_what_is_learned(tmp_path: Path) -> None:
 
 
 def test_an_answer_that_is_not_finite_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    answer = Surveyor.answer
+    answer_query = Surveyor.answer_query
 
-    def spoilt(self: Surveyor, context: ClientContext, stage: str) -> QueryResult:
-        heard = answer(self, context, stage)
-        return QueryResult({"mean": torch.tensor([float("nan")])}, heard.numbers) if context.client == 1 else heard
+    def spoilt(self: Surveyor, context: ClientContext, query: str) -> QueryResult:
+        result = answer_query(self, context, query)
+        return QueryResult({"mean": torch.tensor([float("nan")])}, result.numbers) if context.client == 1 else result
 
-    monkeypatch.setattr(Surveyor, "answer", spoilt)
+    monkeypatch.setattr(Surveyor, "answer_query", spoilt)
     play(played(tmp_path / "run", Surveyor()))
     refused = of_kind(read_events(tmp_path / "run" / "events.jsonl"), "update_refused")
     assert [(r["client"], r["round"], r["reason"]) for r in refused] == [(1, None, "'mean' contains NaN or Inf")] * 2
@@ -122,7 +122,7 @@ def test_networks_beside_the_model_are_averaged_by_name(tmp_path: Path) -> None:
 def test_clients_may_train_different_models(tmp_path: Path) -> None:
     run = play(played(tmp_path / "run", TwoModels(), server_lr=1.0))
     alone = play(played(tmp_path / "alone", Method(), server_lr=1.0))
-    assert not torch.equal(run.server.tensors["odd"], run.server.theta)
+    assert not torch.equal(run.server.models["odd"], run.server.theta)
     assert not torch.equal(run.vector, alone.vector)
 
 

@@ -13,7 +13,8 @@ from torch import nn
 import fedspecial
 from fedspecial import Benchmark, Domain, InputError, Method
 from fedspecial.core.events import read_events
-from fedspecial.engine import inprocess, loop
+from fedspecial.engine import base, inprocess, loop
+from fedspecial.methods.base import StepReport
 from fedspecial.models import build
 from toy_problems import begin, images, learn, play, rotated_blobs
 
@@ -47,8 +48,8 @@ def test_a_server_rate_of_zero_keeps_the_model(tmp_path: Path) -> None:
 def test_a_spoilt_update_is_refused_and_the_round_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     spoilt = {0: float("nan"), 1: float("inf")}
 
-    def spoil(self: inprocess.InProcess, client: int, *rest: Any) -> inprocess.Reply:
-        reply = turn(self, client, *rest)
+    def spoil(self: inprocess.InProcess, client: int, *rest: Any) -> base.Reply:
+        reply = train_client(self, client, *rest)
         assert reply.update is not None
         if client in spoilt:
             reply.update.deltas["theta"][3] = spoilt[client]
@@ -56,8 +57,8 @@ def test_a_spoilt_update_is_refused_and_the_round_goes_on(tmp_path: Path, monkey
             reply.update.deltas["theta"] = reply.update.deltas["theta"][:-1]
         return reply
 
-    turn = inprocess.InProcess._turn
-    monkeypatch.setattr(inprocess.InProcess, "_turn", spoil)
+    train_client = inprocess.InProcess._train_client
+    monkeypatch.setattr(inprocess.InProcess, "_train_client", spoil)
     run = play(begin(tmp_path / "run", clients_per_round=4, rounds=1))
     refused = [event for event in read_events(tmp_path / "run" / "events.jsonl") if event["event"] == "update_refused"]
     assert [event["client"] for event in refused] == [0, 1, 2] * 3
@@ -71,7 +72,7 @@ def test_without_any_usable_update_the_model_stays_and_the_run_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        inprocess.InProcess, "_turn", lambda self, client, *rest: inprocess.Reply(client, None, "it went home")
+        inprocess.InProcess, "_train_client", lambda self, client, *rest: base.Reply(client, None, "it went home")
     )
     run = begin(tmp_path / "run", "special", rounds=2)
     before = run.vector.clone()
@@ -165,9 +166,9 @@ def test_any_module_any_dataset_and_a_method_of_ones_own(tmp_path: Path) -> None
     class Careful(Method):
         """Half of every step."""
 
-        def server_step(self, server: Any, mean: Any, info: Any) -> dict[str, float]:
+        def server_step(self, server: Any, mean: Any, info: Any) -> StepReport:
             server.theta.add_(mean["theta"], alpha=info.server_lr / 2)
-            return {"care": 0.5}
+            return StepReport(metrics={"care": 0.5})
 
     result = fedspecial.run(
         [Domain.of("one", Points(1), Points(1)), Domain.of("two", Points(-1), Points(-1))],
@@ -175,26 +176,27 @@ def test_any_module_any_dataset_and_a_method_of_ones_own(tmp_path: Path) -> None
         out=tmp_path / "run", rounds=2, clients=3, clients_per_round=2, alpha=10, min_per_client=2, client_lr=0.1,
     )  # fmt: skip
     assert result.method == "careful"
-    assert [event["facts"] for event in rounds_of(tmp_path / "run")] == [{"care": 0.5}] * 4
+    assert [event["metrics"] for event in rounds_of(tmp_path / "run")] == [{"care": 0.5}] * 4
 
 
 def test_a_method_in_a_file_needs_nothing_but_its_name(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(
         "from pydantic.dataclasses import dataclass\n"
         "from fedspecial import Method\n"
+        "from fedspecial.methods.base import StepReport\n"
         "@dataclass(frozen=True)\n"
         "class Mine(Method):\n"
         "    share: float = 1.0\n"
         "    def server_step(self, server, mean, info):\n"
         "        server.theta.add_(mean['theta'], alpha=self.share * info.server_lr)\n"
-        "        return {}\n"
+        "        return StepReport()\n"
     )
     name = f"{tmp_path / 'mine.py'}:Mine"
     mine, fedavg = learn(tmp_path / "a", name), learn(tmp_path / "b")
     assert mine.method == "mine"
     assert mine.model_sha256 == fedavg.model_sha256
     assert learn(tmp_path / "c", name, share=0.5).model_sha256 != fedavg.model_sha256
-    with pytest.raises(InputError, match="shard: there is no such word"):
+    with pytest.raises(InputError, match="shard: unknown setting"):
         learn(tmp_path / "d", name, shard=0.5)
 
 

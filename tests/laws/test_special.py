@@ -22,7 +22,7 @@ strengths = st.floats(1e-3, 1e3)
 
 
 def stepped(theta: Tensor, delta: Tensor, anchor: Tensor, **hyper: Any) -> Tensor:
-    server = ServerState(theta.clone(), {"anchor": anchor})
+    server = ServerState(theta.clone(), anchor)
     Special(**hyper).server_step(server, {"theta": delta}, INFO)
     return server.theta
 
@@ -66,16 +66,16 @@ def test_the_model_is_the_anchor_plus_discounted_updates(hyper: dict[str, float]
     caps: dict[int, float] = {}
 
     def watched(self: Special, server: ServerState, mean: Any, info: RoundInfo) -> Any:
-        facts = step(self, server, mean, info)
+        report = step(self, server, mean, info)
         if info.task > 1:
-            lam, scaled = facts["lam"], info.server_lr * mean["theta"].double()
+            lam, scaled = report.lam, info.server_lr * mean["theta"].double()
             total[info.task] = (total.get(info.task, 0) + scaled) / (1 + lam)
             caps[info.task] = max(caps.get(info.task, 0.0), float(scaled.norm()) / lam)
-            drift = server.theta.double() - server.tensors["anchor"].double()
+            drift = server.theta.double() - server.anchor.double()
             assert torch.allclose(drift, total[info.task], atol=1e-6)
             assert float(drift.norm()) <= caps[info.task] * (1 + 1e-5)
             means.append((info.task, scaled, lam))
-        return facts
+        return report
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Special, "server_step", watched)

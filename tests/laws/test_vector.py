@@ -119,7 +119,7 @@ def test_a_message_survives_the_wire(t: dict[str, torch.Tensor], n: dict[str, fl
 def test_a_payload_is_paid_for_by_those_who_lack_it() -> None:
     message = Broadcast(1, 0, {"theta": torch.zeros(10)}, {"anchor": torch.zeros(10)})
     without = Broadcast(1, 0, {"theta": torch.zeros(10)})
-    assert broadcast_size(message, held=frozenset({"anchor"})) == broadcast_size(without)
+    assert broadcast_size(message, present=frozenset({"anchor"})) == broadcast_size(without)
     assert broadcast_size(message) > broadcast_size(without) + 40
 
 

@@ -161,7 +161,7 @@ def test_no_generator_is_asked_for_a_class_nobody_trained(
     for round in range(2):
         loop.run_round(run, 1, round)
     assert set().union(*asked) == {0, 1}
-    loop._finish_task(run, 1)
+    loop._end_task(run, 1)
     loop._begin_task(run, 2)
     loop.run_round(run, 2, 0)
     run.log.close()
@@ -198,9 +198,9 @@ def test_the_old_generator_is_that_of_the_last_task_and_keeps_its_hash(
         return message
 
     def stepped(self: FedCil, server: Any, mean: Any, info: Any) -> Any:
-        facts = server_step(self, server, mean, info)
+        report = server_step(self, server, mean, info)
         ended[info.task] = sha(server.tensors["generator"])
-        return facts
+        return report
 
     monkeypatch.setattr(FedCil, "broadcast", watched)
     monkeypatch.setattr(FedCil, "server_step", stepped)
@@ -277,7 +277,9 @@ def test_consolidation_trains_the_averaged_gan_and_leaves_nothing_behind(tmp_pat
         run.log.close()
         vectors[iterations] = run.server.tensors
         assert set(run.server.tensors) == {"generator", "critic", "first_task"}
-        assert of_kind(read_events(tmp_path / str(iterations) / "events.jsonl"), "round")[0]["facts"] == {"teachers": 3}
+        assert of_kind(read_events(tmp_path / str(iterations) / "events.jsonl"), "round")[0]["metrics"] == {
+            "teachers": 3
+        }
     assert not torch.equal(vectors[0]["generator"], vectors[2]["generator"])
     assert not torch.equal(vectors[0]["critic"], vectors[2]["critic"])
 
@@ -291,7 +293,7 @@ def test_a_client_that_does_not_properly_say_what_it_holds_teaches_nobody(
 ) -> None:
     run = begun(tmp_path / "run")
     run.log.close()
-    run.method.arrival(run.server, run.context(1))
+    run.method.begin_task(run.server, run.context(1))
     deltas = {"generator": torch.zeros_like(run.server.tensors["generator"])}
     run.method.receive(run.server, Update(0, deltas, 1, 1, 0.0, uploads={} if labels is None else {"labels": labels}))
     assert set(run.server.tensors) == {"generator", "critic", "first_task"}
@@ -380,11 +382,11 @@ def test_replay_keeps_the_first_world_and_its_images_show_their_labels(
 ) -> None:
     """The classifier that ended the first task has seen no generated image, so it can judge them."""
     judges: list[Tensor] = []
-    arrival = FedCil.arrival
+    begin_task = FedCil.begin_task
     monkeypatch.setattr(
         FedCil,
-        "arrival",
-        lambda self, server, context: judges.append(server.theta.clone()) or arrival(self, server, context),
+        "begin_task",
+        lambda self, server, context: judges.append(server.theta.clone()) or begin_task(self, server, context),
     )
     kept: dict[str, list[float]] = {"fedavg": [], "fedcil": []}
     recognised = []

@@ -32,14 +32,14 @@ def turns(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
 
     def digests(context: Any) -> dict[str, float]:
         frozen = {"server": context.broadcast.theta, **context.broadcast.payloads}
-        frozen |= {name: tensor for name, tensor in context.state.tensors.items() if name == "past"}
+        frozen |= {name: tensor for name, tensor in context.state.models.items() if name == "past"}
         return {name: float(tensor.double().square().sum()) for name, tensor in frozen.items()}
 
     def begun(self: FLwF2T, context: Any) -> None:
         begin_round(self, context)
         turn = {"client": context.client, "task": context.broadcast.task, "round": context.broadcast.round}
         turn |= {"samples": len(context.data), "payload": context.broadcast.payloads.get("past")}
-        turn |= {"past": context.state.tensors.get("past"), "before": digests(context), "asked": {}}
+        turn |= {"past": context.state.models.get("past"), "before": digests(context), "asked": {}}
         seen.append(turn)
 
     def ended(self: FLwF2T, context: Any) -> None:
@@ -75,7 +75,7 @@ def test_the_loss_is_the_weighted_sum_of_its_three_terms(tmp_path: Path, monkeyp
     @torch.no_grad()
     def by_hand(context: Any, x: Tensor, y: Tensor) -> float:
         """The perceptron says the same in training as in evaluation, so its scores may be had one after another."""
-        past = context.broadcast.payloads.get("past", context.state.tensors.get("past"))
+        past = context.broadcast.payloads.get("past", context.state.models.get("past"))
         scores = []
         for vector in (past, context.broadcast.theta, context.model.vector.clone()):
             context.model.load(vector)

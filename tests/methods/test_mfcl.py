@@ -86,10 +86,10 @@ class Bench:
 
 def bench(folder: Path, benchmark: Benchmark | None = None, **settings: Any) -> Bench:
     run = learn_first_task(begin(folder, "mfcl", benchmark or images(), **{**CNN, **SMALL, **settings}))
-    loop._finish_task(run, 1)
+    loop._end_task(run, 1)
     loop._begin_task(run, 2)
     message, rows = run.method.broadcast(run.server, 0, 2, 0), run.federation.rows(2, 0)[:6]
-    context = run.engine.runner._enter(0, message, ClientState(), rows, 0.1)  # type: ignore[attr-defined]
+    context = run.engine.runner._context(0, message, ClientState(), rows, 0.1)  # type: ignore[attr-defined]
     context.positions = torch.arange(6)
     return Bench(run, context, *context.data.batch(torch.from_numpy(rows)))
 
@@ -121,7 +121,7 @@ def test_the_first_task_is_fedavgs_and_the_second_is_not(tmp_path: Path) -> None
     ours, fedavg = (begin(tmp_path / name, name, images(), **CNN, **settings) for name, settings in METHODS.items())
     assert torch.equal(learn_first_task(ours).vector, learn_first_task(fedavg).vector)
     for run in (ours, fedavg):
-        loop._finish_task(run, 1)
+        loop._end_task(run, 1)
         loop._begin_task(run, 2)
         loop.run_round(run, 2, 0)
     assert not torch.equal(ours.vector, fedavg.vector)
@@ -137,7 +137,7 @@ METHODS: dict[str, dict[str, Any]] = {"mfcl": SMALL, "fedavg": {}}
 def test_distillation_changes_the_generator_and_nothing_else(policy: str, tmp_path: Path) -> None:
     run = learn_first_task(begin(tmp_path / "run", "mfcl", images(), batch_norm=policy, **CNN, **SMALL))
     model, generator = run.vector.clone(), run.server.tensors["generator"].clone()
-    loop._cross_border(run, 1, "departure")
+    loop._call_hook(run, 1, "end_task")
     assert not torch.equal(run.server.tensors["generator"], generator)
     assert torch.equal(run.vector, model)
     assert torch.equal(run.model.vector, model)  # BatchNorm statistics are part of it
@@ -263,7 +263,7 @@ def test_the_loss_is_the_sum_of_its_three_parts(tmp_path: Path) -> None:
     found, model = here.loss(w_ft=0.3, w_kd=0.7), here.context.model.module
 
     teacher = FlatModel(models.build("cnn", input_shape=(3, 8, 8), num_classes=2, width=4))
-    teacher.load(here.run.server.tensors["previous"])
+    teacher.load(here.run.server.models["previous"])
     previous = teacher.module.eval()
     here.context.__dict__.pop("generator")
     synthetic = here.context.networks["generator"].module(torch.randn(8, 8, generator=here.context.generator))
@@ -431,7 +431,7 @@ def test_a_classifier_that_saw_generated_images_only_knows_real_ones(seed: int, 
     del preset["benchmark"]
     settings, benchmark = {**preset, **own, "rounds": 4, "seed": seed}, digits_shift.load(domains=("paper", "neon"))
     run = learn_first_task(begin(tmp_path / "run", "mfcl", benchmark, **settings))
-    loop._cross_border(run, 1, "departure")
+    loop._call_hook(run, 1, "end_task")
     generator, judge = run.networks["generator"].module.eval(), run.model.module.eval()
     torch.manual_seed(seed)
     with torch.no_grad():

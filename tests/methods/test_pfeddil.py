@@ -14,7 +14,7 @@ from torch import nn
 
 from fedspecial import Benchmark, Domain, InputError, resume
 from fedspecial.config import merge_settings, resolve
-from fedspecial.core.events import RoundFinished, StageFinished, of_kind, read_events
+from fedspecial.core.events import QueryFinished, RoundFinished, of_kind, read_events
 from fedspecial.core.messages import Broadcast, ClientState, ServerState
 from fedspecial.methods import pfeddil_slots as slots
 from fedspecial.methods.base import Method, QueryResult
@@ -33,10 +33,10 @@ CNN: dict[str, Any] = {"model": "cnn", "width": 4}
 class Restarting(Method):
     """FedAvg that begins every task at θ_0 and keeps what each task ended with."""
 
-    def begin_task(self, server: ServerState, task: int) -> None:
+    def begin_task(self, server: ServerState, context: Any) -> None:
         server.theta.copy_(server.tensors.setdefault("initial", server.theta.clone()))
 
-    def departure(self, server: ServerState, context: Any) -> None:
+    def end_task(self, server: ServerState, context: Any) -> None:
         server.tensors[f"end/{context.task}"] = server.theta.clone()
 
 
@@ -150,13 +150,13 @@ def test_a_slot_is_used_again_where_the_data_looks_familiar(rho: Any, settings: 
 
 def test_familiarity_stays_with_the_client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[QueryResult] = []
-    answer = PFedDil.answer
+    answer = PFedDil.answer_query
 
     def heard(self: PFedDil, context: Any, stage: str) -> QueryResult:
         said.append(answer(self, context, stage))
         return said[-1]
 
-    monkeypatch.setattr(PFedDil, "answer", heard)
+    monkeypatch.setattr(PFedDil, "answer_query", heard)
     run = play(begin(tmp_path / "run", "pfeddil", rotated_blobs(tasks=2)))
     assert not any(given.tensors for given in said)
     assert [set(given.numbers) for given in said] == [set()] * 4 + [{"slot"}] * 4 + [set()] * 4
@@ -174,38 +174,38 @@ def test_clients_without_an_answer_keep_their_slot(tmp_path: Path) -> None:
 
 def test_clients_train_different_slots_side_by_side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Only the deltas of those who trained a slot move it."""
-    choice = PFedDil.answer
+    choice = PFedDil.answer_query
 
     def split(self: PFedDil, context: Any, stage: str) -> QueryResult:
         given = choice(self, context, stage)
         return QueryResult(numbers={"slot": 2 if context.client % 2 else 1}) if stage == "choose" else given
 
-    monkeypatch.setattr(PFedDil, "answer", split)
+    monkeypatch.setattr(PFedDil, "answer_query", split)
     run = play(begin(tmp_path / "run", "pfeddil", rotated_blobs(tasks=2), kappa=0.0, clients_per_round=4))
     assert [slots.owned(run.server, client) for client in range(4)] == [[1], [1, 2], [1], [1, 2]]
     rounds = of_kind(read_events(tmp_path / "run" / "events.jsonl"), "round")
-    assert [r["facts"]["slots_trained"] for r in rounds] == [1, 1, 1, 2, 2, 2]
+    assert [r["metrics"]["slots_trained"] for r in rounds] == [1, 1, 1, 2, 2, 2]
     monkeypatch.setattr(
         PFedDil, "sample_clients", lambda self, server, seed, task, *rest: [0, 2] if task == 2 else [0, 1, 2, 3]
     )
     even = play(begin(tmp_path / "even", "pfeddil", rotated_blobs(tasks=2), kappa=0.0, clients_per_round=4))
     assert torch.equal(even.vector, run.vector)
-    assert torch.equal(even.server.tensors["slot/2"], even.server.tensors["theta/initial"])
+    assert torch.equal(even.server.models["slot/2"], even.server.models["theta/initial"])
     assert [slots.owned(even.server, client) for client in range(4)] == [[1]] * 4
 
 
 def test_a_slot_that_nobody_trained_is_no_longer_owned() -> None:
-    server = ServerState(torch.zeros(3), {"aux": torch.zeros(2)})
-    slots.found(server, clients=2, tasks=4)
-    slots.note_training(server, ["theta", "aux"], classes=2)
+    server = ServerState(torch.zeros(3), tensors={"aux": torch.zeros(2)})
+    slots.create(server, clients=2, tasks=4)
+    slots.mark_trained(server, ["theta", "aux"], classes=2)
     slots.open_slot(server, 2)
-    slots.note_choice(server, 0, 2, task=2)
+    slots.assign(server, 0, 2, task=2)
     assert slots.current(server, 0) == 2
     assert slots.owned(server, 0) == [1]
     slots.open_slot(server, 3)
-    slots.note_choice(server, 0, 3, task=3)
-    slots.note_training(server, ["slot/2"], classes=2)
-    slots.note_training(server, ["slot/3"], classes=2)
+    slots.assign(server, 0, 3, task=3)
+    slots.mark_trained(server, ["slot/2"], classes=2)
+    slots.mark_trained(server, ["slot/3"], classes=2)
     assert slots.owned(server, 0) == [1, 3]
     assert slots.owned(server, 1) == [1]
 
@@ -224,8 +224,8 @@ def test_a_new_slot_begins_where_it_is_told_to(new_slot: str, tmp_path: Path, mo
     def opening(server: ServerState, slot: int, like: int | None = None) -> None:
         open_slot(server, slot, like)
         source = "theta/initial" if new_slot == "initial" else None
-        begun = server.tensors[source] if source else slots.contents(server, [slot - 1])[slots.model_key(slot - 1)]
-        opened[slot] = torch.equal(server.tensors[f"slot/{slot}"], begun)
+        begun = server.models[source] if source else slots.contents(server, [slot - 1])[slots.model_key(slot - 1)]
+        opened[slot] = torch.equal(server.models[f"slot/{slot}"], begun)
 
     monkeypatch.setattr(slots, "open_slot", opening)
     monkeypatch.setattr(PFedDil, "_opinion", last_slot_is_best(PFedDil._opinion))
@@ -259,7 +259,7 @@ def test_the_gates_shares_are_a_distribution() -> None:
 def predicted(run: Any, mine: list[int], task: int) -> torch.Tensor:
     message = Broadcast(task, 0, slots.contents(run.server, mine), numbers=slots.known_classes(run.server, mine))
     runner = run.engine.runner
-    context = runner._enter(0, message, ClientState(), np.empty(0, dtype=np.int64))
+    context = runner._context(0, message, ClientState(), np.empty(0, dtype=np.int64))
     context.positions = torch.arange(10)
     runner.model.module.eval()
     with torch.no_grad():
@@ -382,9 +382,9 @@ def test_a_run_stopped_anywhere_goes_on_to_the_same_end(policy: str, tmp_path: P
 
     with pytest.raises(KeyboardInterrupt):
         learn(
-            tmp_path / "cut", "pfeddil", images(tasks=3), listeners=[stop_at(StageFinished, stage="choose")], **settings
+            tmp_path / "cut", "pfeddil", images(tasks=3), listeners=[stop_at(QueryFinished, query="choose")], **settings
         )
-    for stop in (stop_at(RoundFinished, task=2, round=1), stop_at(StageFinished, task=3, stage="fetch")):
+    for stop in (stop_at(RoundFinished, task=2, round=1), stop_at(QueryFinished, task=3, query="fetch")):
         with pytest.raises(KeyboardInterrupt):
             resume(tmp_path / "cut", benchmark=images(tasks=3), listeners=[stop])
     result = resume(tmp_path / "cut", benchmark=images(tasks=3))
@@ -438,11 +438,11 @@ def test_a_round_costs_the_head_and_a_task_costs_the_final_models(tmp_path: Path
         extra = (own["bytes_up"] - other["bytes_up"]) / 3
         assert head < extra < head + 100  # and its name
         assert own["bytes_once"] == 0  # everything is there since the last task ended
-    stages = of_kind(read_events(tmp_path / "pfeddil" / "events.jsonl"), "stage")
-    assert [s["stage"] for s in stages] == ["fetch", "choose", "fetch", "choose", "fetch"]
+    stages = of_kind(read_events(tmp_path / "pfeddil" / "events.jsonl"), "query")
+    assert [s["query"] for s in stages] == ["fetch", "choose", "fetch", "choose", "fetch"]
     for stage in stages:
         down = stage["bytes_down"] / 4
-        fetched = model + head if stage["stage"] == "fetch" else 0
+        fetched = model + head if stage["query"] == "fetch" else 0
         assert fetched < down < fetched + 500
     assert all(s["bytes_up"] / 4 < 100 for s in stages)
 
@@ -480,10 +480,10 @@ def digits(folder: Path, **settings: Any) -> Any:
 def familiarity(run: Any, x: torch.Tensor) -> torch.Tensor:
     """a_s(x) of every slot of client 0; slots × samples."""
     message = run.method.eval_broadcast(run.server, 0, run.federation.num_tasks)
-    context = run.engine.runner._enter(0, message, ClientState(), np.empty(0, dtype=np.int64))
+    context = run.engine.runner._context(0, message, ClientState(), np.empty(0, dtype=np.int64))
     context.model.module.eval()
     found = []
-    for slot, classes in slots.numbered("classes/", message.numbers).items():
+    for slot, classes in slots.read_classes(message.numbers).items():
         run.method._load(context, slot)
         found.append(run.method._opinion(context, x, int(classes))[1])
     return torch.stack(found)

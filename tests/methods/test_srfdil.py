@@ -128,7 +128,7 @@ def test_no_cache_is_fedavg_and_keeps_nothing(tmp_path: Path) -> None:
     run = play(begin(tmp_path / "ours", "srfdil", images(), cache=0, **CNN))
     assert torch.equal(run.vector, play(begin(tmp_path / "fedavg", "fedavg", images(), **CNN)).vector)
     assert caches(run) == [{}] * 4
-    assert not of_kind(read_events(tmp_path / "ours" / "events.jsonl"), "stage")
+    assert not of_kind(read_events(tmp_path / "ours" / "events.jsonl"), "query")
 
 
 def test_the_first_task_is_fedavg(tmp_path: Path) -> None:
@@ -203,7 +203,7 @@ def test_at_lambda_one_other_clients_do_not_matter(
         folder = tmp_path / str(len(list(tmp_path.iterdir())))
         return caches(play(begin(folder, "srfdil", rotated_blobs(tasks=2), cache=6, lam=lam)))[1]
 
-    before, answer = kept(), SrFdil.answer
+    before, answer = kept(), SrFdil.answer_query
 
     def changed(self: SrFdil, context: Any, stage: str) -> QueryResult:
         told = answer(self, context, stage)
@@ -211,7 +211,7 @@ def test_at_lambda_one_other_clients_do_not_matter(
             told.tensors["means"] = 50 * told.tensors["means"].flip(-1)
         return told
 
-    monkeypatch.setattr(SrFdil, "answer", changed)
+    monkeypatch.setattr(SrFdil, "answer_query", changed)
     assert torch.equal(kept()["x"], before["x"]) != others_matter
 
 
@@ -249,9 +249,9 @@ def test_a_run_stopped_at_a_border_goes_on_to_the_same_end(
     heard = []
 
     def stop(event: Any) -> None:
-        if event.event == "stage" and event.task == 2:
-            heard.append(event.stage)
-            if stage == "first" or event.stage in ("cache", "refed"):
+        if event.event == "query" and event.task == 2:
+            heard.append(event.query)
+            if stage == "first" or event.query in ("cache", "refed"):
                 raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -264,7 +264,7 @@ def test_a_run_stopped_at_a_border_goes_on_to_the_same_end(
 
 
 def chosen(weights: list[float], count: int, rounds: int = 1) -> list[list[int]]:
-    server = ServerState(torch.zeros(1), {"importance": torch.tensor(weights, dtype=torch.float64)})
+    server = ServerState(torch.zeros(1), tensors={"importance": torch.tensor(weights, dtype=torch.float64)})
     method = SrFdil(choice="importance")
     return [method.sample_clients(server, 25, 2, round, len(weights), count) for round in range(rounds)]
 
@@ -284,7 +284,7 @@ def test_importance_is_asked_for_when_a_later_task_arrives(tmp_path: Path) -> No
     learn(tmp_path / "ours", "srfdil", choice="importance", cache=6, clients_per_round=2)
     learn(tmp_path / "uniform", "srfdil", cache=6, clients_per_round=2)
     ours, uniform = (read_events(tmp_path / name / "events.jsonl") for name in ("ours", "uniform"))
-    asked = [(event["task"], event["stage"]) for event in of_kind(ours, "stage")]
+    asked = [(event["task"], event["query"]) for event in of_kind(ours, "query")]
     assert asked == [(1, "means"), (1, "cache"), (2, "importance"), (2, "means"), (2, "cache"), (3, "importance")]
     clients = [[entry["clients"] for entry in of_kind(events, "round")] for events in (ours, uniform)]
     assert clients[0][:3] == clients[1][:3], "in the first task nobody has anything to tell"
@@ -336,10 +336,10 @@ def test_a_clients_memory_is_that_of_the_paper(tmp_path: Path) -> None:
 def test_a_round_costs_fedavgs_bytes_and_a_border_one_model_and_the_means(tmp_path: Path) -> None:
     ours, fedavg = learn(tmp_path / "ours", "srfdil"), learn(tmp_path / "fedavg")
     assert (ours.bytes_up, ours.bytes_down) == (fedavg.bytes_up, fedavg.bytes_down)
-    stages = of_kind(read_events(tmp_path / "ours" / "events.jsonl"), "stage")
-    assert [entry["stage"] for entry in stages] == ["means", "cache"] * 2
+    stages = of_kind(read_events(tmp_path / "ours" / "events.jsonl"), "query")
+    assert [entry["query"] for entry in stages] == ["means", "cache"] * 2
     for means, cache in pairwise(stages):
-        if means["stage"] == "means":
+        if means["query"] == "means":
             floats = means["task"] * 3 * 8  # domains so far × classes × features
             assert means["bytes_down"] / 4 == pytest.approx(fedavg.bytes_down, abs=100)
             assert means["bytes_up"] / 4 == pytest.approx(4 * floats + 8 * floats / 8, abs=200)

@@ -38,7 +38,7 @@ def test_the_simulator_and_special_compute_the_same_models_from_the_same_deltas(
     start = rng.standard_normal(1000).astype(np.float32)
     deltas = (0.1 * rng.standard_normal((30, 1000))).astype(np.float32)
     method, server = Special(lam=lam), ServerState(theta=torch.from_numpy(start.copy()))
-    method.begin_task(server, 2)
+    server.anchor = server.theta.clone()
     for t, (delta, expected) in enumerate(zip(deltas, apply_deltas(start, deltas, 0.5, lam), strict=True)):
         info = RoundInfo(task=2, round=t, server_lr=0.5, client_lr=0.1, mean_steps=4.0)
         method.server_step(server, {"theta": torch.from_numpy(delta)}, info)

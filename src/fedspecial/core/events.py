@@ -64,7 +64,7 @@ class TaskStarted:
 
 @dataclass(frozen=True)
 class UpdateRefused:
-    """`round` is None at a task's border."""
+    """An update of a round was not used, or the reply to a query, where `round` is None."""
 
     event: ClassVar[str] = "update_refused"
     task: int
@@ -80,7 +80,7 @@ class RoundFinished:
     delta_norm, max_client_delta, drift (the distance to the anchor) and theta_norm count weights only, not BatchNorm
     statistics. bytes_once: the part of bytes_down that is payloads, which are not sent again. plain_sgd: every step was
     the rate times a gradient and clients weigh the same, so that caps with a gradient bound apply. max_grad: the
-    largest gradient of the local steps, where constants are estimated.
+    largest gradient of the local steps, where constants are estimated. metrics: further numbers of the method.
     """
 
     event: ClassVar[str] = "round"
@@ -106,7 +106,7 @@ class RoundFinished:
     client_memory_bytes: int
     client_memory_paper_bytes: int
     accuracy: dict[str, float] = field(default_factory=dict)
-    facts: dict[str, float] = field(default_factory=dict)
+    metrics: dict[str, float] = field(default_factory=dict)
     theta_norm: float | None = None
     max_grad: float | None = None
     plain_sgd: bool = True
@@ -115,26 +115,26 @@ class RoundFinished:
 
 
 @dataclass(frozen=True)
-class StageFinished:
-    """Clients ran a stage of their half at a task's border; bytes are those of all of them together."""
+class QueryFinished:
+    """Clients answered a query at the start or the end of a task; bytes are the sum over these clients."""
 
-    event: ClassVar[str] = "stage"
+    event: ClassVar[str] = "query"
     task: int
-    stage: str
-    asked: int
-    answered: int
+    query: str
+    queried: int
+    replied: int
     bytes_up: int
     bytes_down: int
     seconds: float = 0.0
 
 
 @dataclass(frozen=True)
-class BorderFinished:
-    """The method's work when a task begins ("arrival") or ends ("departure"), its stages included."""
+class TaskBoundary:
+    """The method's work when a task begins or ends, its queries included."""
 
-    event: ClassVar[str] = "border"
+    event: ClassVar[str] = "task_boundary"
     task: int
-    border: str
+    hook: Literal["begin_task", "end_task"]
     seconds: float = 0.0
 
 

@@ -10,15 +10,22 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import TypeVar
 
 import torch
 from safetensors.torch import load as read_safetensors
 from safetensors.torch import save as write_safetensors
 from torch import Tensor
 
+T = TypeVar("T")
 Number = int | float
 Tensors = dict[str, Tensor]
 Numbers = dict[str, Number]
+
+THETA = "theta"
+"""The name of the classifier's vector in a message."""
+BUFFERS = "buffers"
+"""The name of the BatchNorm statistics in a message, where they are averaged apart from the weights."""
 
 
 @dataclass
@@ -40,7 +47,7 @@ class Broadcast:
 
     @property
     def theta(self) -> Tensor:
-        return self.vector("theta")
+        return self.vector(THETA)
 
     def key(self, network: str) -> str:
         """The name of the vector that a network is loaded with."""
@@ -68,22 +75,54 @@ class Update:
 
 @dataclass
 class ServerState:
-    """What the server keeps between rounds. `theta` is the part of the model that is averaged and anchored."""
+    """What the server keeps between rounds. Checkpoints contain all of it.
+
+    theta:   the part of the global model that is averaged
+    anchor:  the model that the server pulls `theta` towards; the drift and the certificates are measured from it
+    models:  other vectors with the model's layout; when the head grows, they and the anchor grow with it
+    tensors: everything else, such as the vectors of `Method.networks`
+    """
 
     theta: Tensor
+    anchor: Tensor | None = None
+    models: Tensors = field(default_factory=dict)
     tensors: Tensors = field(default_factory=dict)
     numbers: Numbers = field(default_factory=dict)
 
 
 @dataclass
 class ClientState:
-    """What one client keeps between its rounds; it stays where the client is."""
+    """What one client keeps between its rounds; it stays on the client.
 
+    models:  vectors with the model's layout; they are padded when the head has grown since they were stored
+    outputs: the number of outputs of the head when `models` were stored; the client runner sets it
+    """
+
+    models: Tensors = field(default_factory=dict)
     tensors: Tensors = field(default_factory=dict)
     numbers: Numbers = field(default_factory=dict)
+    outputs: int = 0
 
     def __bool__(self) -> bool:
-        return bool(self.tensors or self.numbers)
+        return bool(self.models or self.tensors or self.numbers)
+
+    def to_bytes(self) -> bytes:
+        marked = {f"model/{name}": vector for name, vector in self.models.items()}
+        marked |= {f"tensor/{name}": tensor for name, tensor in self.tensors.items()}
+        named = {f"number/{name}": value for name, value in self.numbers.items()}
+        return pack(marked, {**named, "outputs": self.outputs})
+
+    @staticmethod
+    def from_bytes(data: bytes) -> ClientState:
+        tensors, numbers = unpack(data)
+        outputs = int(numbers.pop("outputs"))
+        return ClientState(
+            _with_prefix("model/", tensors), _with_prefix("tensor/", tensors), _with_prefix("number/", numbers), outputs
+        )
+
+
+def _with_prefix(prefix: str, named: Mapping[str, T]) -> dict[str, T]:
+    return {name.removeprefix(prefix): value for name, value in named.items() if name.startswith(prefix)}
 
 
 def pack(tensors: Mapping[str, Tensor], numbers: Mapping[str, Number] | None = None) -> bytes:
@@ -109,9 +148,9 @@ def packed_size(tensors: Mapping[str, Tensor], numbers: Mapping[str, Number] | N
     return _size_of(tuple(kinds))
 
 
-def broadcast_size(message: Broadcast, *, held: frozenset[str] = frozenset()) -> int:
-    """Bytes of a broadcast to a client that already holds the payloads named in `held`."""
-    new = {name: t for name, t in message.payloads.items() if name not in held}
+def broadcast_size(message: Broadcast, *, present: frozenset[str] = frozenset()) -> int:
+    """Bytes of a broadcast to a client that already has the payloads named in `present`."""
+    new = {name: t for name, t in message.payloads.items() if name not in present}
     numbers = {"task": message.task, "round": message.round, **message.numbers}
     return packed_size({**message.vectors, **new}, numbers) + sum(len(a) + len(b) for a, b in message.roles.items())
 

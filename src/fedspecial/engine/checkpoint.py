@@ -1,4 +1,4 @@
-"""Checkpoints: enough to go on bit for bit, written whole or not at all.
+"""Checkpoints: everything needed to continue a run bit for bit, written completely or not at all.
 
 ``checkpoint.json`` refers to blobs by their content, so what did not change (an anchor, an idle client's state) is
 not written again. Its last field is its own hash: a file that was cut off or edited is refused.
@@ -17,10 +17,10 @@ from torch import Tensor
 
 from fedspecial.core.events import prefix_sha256
 from fedspecial.core.files import BlobStore, write_atomic
-from fedspecial.core.messages import Numbers, ServerState, Tensors, pack, unpack
+from fedspecial.core.messages import Numbers, ServerState, pack, unpack
 from fedspecial.errors import InputError
 
-_FORMAT = 1
+_FORMAT = 2
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,8 @@ class Checkpoint:
     events_sha256: str
     layout: str
     vector: str
+    anchor: str | None
+    models: dict[str, str]
     tensors: dict[str, str]
     numbers: Numbers
     clients: dict[str, str]
@@ -45,7 +47,8 @@ class Checkpoint:
 
     def blobs(self) -> set[str]:
         """The files it refers to."""
-        return {self.vector, *self.tensors.values(), *self.clients.values()}
+        anchor = {self.anchor} if self.anchor else set()
+        return {self.vector, *anchor, *self.models.values(), *self.tensors.values(), *self.clients.values()}
 
 
 class Checkpointer:
@@ -66,7 +69,7 @@ class Checkpointer:
         return time.monotonic() - self._last >= self._seconds
 
     def put(self, name: str, tensor: Tensor) -> str:
-        """Store a tensor, unless it is the one stored under this name before and was not written to since."""
+        """Store a tensor, unless it is the last one stored under this name and was not written to since."""
         known = self._stored.get(name)
         if known is None or known[0] is not tensor or known[1] != tensor._version:
             known = (tensor, tensor._version, self.blobs.put(pack({"data": tensor})))
@@ -89,8 +92,10 @@ class Checkpointer:
             position,
             *events,
             layout,
-            self.put("", vector),
-            {name: self.put(name, tensor) for name, tensor in server.tensors.items()},
+            self.put("vector", vector),
+            None if server.anchor is None else self.put("anchor", server.anchor),
+            {name: self.put(f"models/{name}", model) for name, model in server.models.items()},
+            {name: self.put(f"tensors/{name}", tensor) for name, tensor in server.tensors.items()},
             server.numbers,
             {str(client): blob for client, blob in clients.items()},
             payloads,
@@ -104,8 +109,12 @@ class Checkpointer:
     def tensor(self, blob: str) -> Tensor:
         return unpack(self.blobs.get(blob))[0]["data"]
 
-    def tensors(self, checkpoint: Checkpoint) -> Tensors:
-        return {name: self.tensor(blob) for name, blob in checkpoint.tensors.items()}
+    def restore(self, checkpoint: Checkpoint, server: ServerState) -> None:
+        """Put back everything in the server's state except θ, which is a part of the checkpoint's vector."""
+        server.anchor = None if checkpoint.anchor is None else self.tensor(checkpoint.anchor)
+        server.models = {name: self.tensor(blob) for name, blob in checkpoint.models.items()}
+        server.tensors = {name: self.tensor(blob) for name, blob in checkpoint.tensors.items()}
+        server.numbers = dict(checkpoint.numbers)
 
 
 def load(folder: Path) -> Checkpoint | None:
@@ -120,8 +129,11 @@ def load(folder: Path) -> Checkpoint | None:
         raise InputError(f"checkpoint: {path} is cut off or not a checkpoint") from None
     if json.loads(_sealed(content))["seal"] != seal:
         raise InputError(f"checkpoint: {path} was changed after it was written")
-    if content.pop("format") != _FORMAT:
-        raise InputError(f"checkpoint: {path} was written by another version of fedspecial")
+    if (written := content.pop("format", None)) != _FORMAT:
+        raise InputError(
+            f"checkpoint: {path} has format {written}, but this version of fedspecial reads format {_FORMAT}; "
+            "start the run again in a new folder"
+        )
     found = Checkpoint(**{**content, "position": Position(**content["position"])})
     blobs = BlobStore(folder / "blobs")
     for name in found.blobs():

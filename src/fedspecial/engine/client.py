@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,23 +11,26 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedspecial.core.messages import Broadcast, ClientState, Tensors, Update
+from fedspecial.core.messages import BUFFERS, THETA, Broadcast, ClientState, Tensors, Update
 from fedspecial.core.streams import seed_torch, stream
 from fedspecial.core.vector import FlatModel
 from fedspecial.data.benchmark import Samples
 from fedspecial.data.federation import Federation
 from fedspecial.engine.evaluate import accuracy
-from fedspecial.engine.head import pad_to_layout
+from fedspecial.engine.head import head_of, pad_client_models
 from fedspecial.engine.local import LocalTraining, train
-from fedspecial.engine.memory import held, paper_bytes
+from fedspecial.engine.memory import memory_sizes, paper_bytes
+from fedspecial.errors import ClientError, InputError
 from fedspecial.methods.base import ClientContext, LocalData, Method, ProblemSpec, QueryResult
 
 NO_SAMPLES = "it holds no samples of this task"
+BATCH_NORM = "batch_norm"
+"""The name of a client's own BatchNorm statistics in its state."""
 
 
 @dataclass(frozen=True)
 class LocalResult:
-    """What a client's turn came to: an update, or the reason why there is none; and the memory it took."""
+    """The result of a client's local training: an update, or the reason why there is none, and the memory it took."""
 
     update: Update | None
     problem: str | None = None
@@ -36,7 +40,7 @@ class LocalResult:
 
 @dataclass
 class ClientRunner:
-    """Where clients train, answer and predict. What one of them leaves here, the next one overwrites."""
+    """Runs the client half of a method. All clients use the same model in memory, one after another."""
 
     federation: Federation
     method: Method
@@ -56,34 +60,39 @@ class ClientRunner:
         client_lr: float,
         order: np.random.Generator | None = None,
     ) -> LocalResult:
-        """E epochs on the client's own data; `state` is changed in place. The deltas are valid until the next turn.
+        """E epochs on the client's own data; `state` is changed in place. The deltas are valid until the next call.
 
         order: the stream of batch orders, where the caller has made it already
         """
         rows = self.federation.rows(message.task, client)
         if len(rows) == 0:
             return LocalResult(None, NO_SAMPLES)
-        context = self._enter(client, message, state, rows, client_lr)
-        replayed = self.method.replay(context)
-        if replayed is not None:
-            context.data = context.data.joined(*replayed)
-        seed_torch(self.seed, "torch", message.task, message.round, client)
+        context = self._context(client, message, state, rows, client_lr)
         order = order or stream(self.seed, "batches", message.task, message.round, client)
-        update = train(self.method, context, self.plan, order)
+        with _located_errors(context, f"round {message.round + 1}"):
+            replayed = self.method.replay(context)
+            if replayed is not None:
+                context.data = context.data.joined(*replayed)
+            seed_torch(self.seed, "torch", message.task, message.round, client)
+            update = train(self.method, context, self.plan, order)
         if update.steps == 0:
             return LocalResult(None, f"its {update.samples} samples make no batch")
         update.deltas = self._deltas(message)
         if self.keep_batch_norm:
-            state.tensors["batch_norm"] = self.model.buffers.clone()
-        sizes = held(context, update, 2 if self.plan.adaptive else int(self.plan.momentum > 0))
+            state.tensors[BATCH_NORM] = self.model.buffers.clone()
+        self._mark_outputs(state)
+        sizes = memory_sizes(context, update, 2 if self.plan.adaptive else int(self.plan.momentum > 0))
         return LocalResult(update, None, sum(sizes.values()), paper_bytes(sizes, context, self.method.memory_excluded))
 
-    def answer(self, client: int, message: Broadcast, state: ClientState, stage: str) -> QueryResult:
-        """Run a named stage; `state` is changed in place."""
-        context = self._enter(client, message, state, self.federation.rows(message.task, client))
-        seed_torch(self.seed, f"torch-{stage}", message.task, message.round, client)
+    def answer_query(self, client: int, message: Broadcast, state: ClientState, query: str) -> QueryResult:
+        """Have the method answer a query; `state` is changed in place."""
+        context = self._context(client, message, state, self.federation.rows(message.task, client))
+        seed_torch(self.seed, f"torch-{query}", message.task, message.round, client)
         self.model.module.eval()
-        return self.method.answer(context, stage)
+        with _located_errors(context, f"query '{query}'"):
+            result = self.method.answer_query(context, query)
+        self._mark_outputs(state)
+        return result
 
     def accuracy(
         self,
@@ -94,11 +103,11 @@ class ClientRunner:
         classes: Sequence[int] | None = None,
         scratch: dict[str, Any] | None = None,
     ) -> float:
-        """How well the client predicts these samples.
+        """The accuracy of the client's predictions on these samples.
 
-        scratch: handed from one client to the next where they predict the same samples and may share what they found
+        scratch: passed from one client to the next where they predict the same samples and may share results
         """
-        context = self._enter(client, message, state, np.empty(0, dtype=np.int64))
+        context = self._context(client, message, state, np.empty(0, dtype=np.int64))
         context.scratch = {} if scratch is None else scratch
         for network in (self.model, *self.networks.values()):
             network.module.eval()
@@ -107,22 +116,28 @@ class ClientRunner:
         def predict(x: Tensor) -> Tensor:
             nonlocal seen
             context.positions, seen = torch.arange(seen, seen + len(x)), seen + len(x)
+            context.batch += 1
             return self.method.predict(context, x)
 
-        return accuracy(predict, samples, self.federation.benchmark, self.model.vector.device, classes)
+        with _located_errors(context, "prediction"):
+            return accuracy(predict, samples, self.federation.benchmark, self.model.vector.device, classes)
 
-    def grown(self, model: FlatModel) -> None:
-        """From now on, work with a model of another layout."""
+    def set_model(self, model: FlatModel) -> None:
+        """Use a model of another layout from now on."""
         self.model = model
 
-    def _enter(
+    def _mark_outputs(self, state: ClientState) -> None:
+        if state.models and self.federation.benchmark.incremental == "class":
+            state.outputs = head_of(self.model).out_features
+
+    def _context(
         self, client: int, message: Broadcast, state: ClientState, rows: np.ndarray, client_lr: float = 0.0
     ) -> ClientContext:
-        """Load what was downloaded; the client's view of its turn."""
+        """Load the downloaded vectors and collect what the method's client half works with."""
         task, federation = message.task, self.federation
         self._load(message, state)
-        if federation.benchmark.incremental == "class":
-            state.tensors = pad_to_layout(state.tensors, self.model)
+        if state.models and federation.benchmark.incremental == "class":
+            pad_client_models(state, self.model)
         samples, device = federation.domain(task).train, self.model.vector.device
         data = LocalData(samples.x, samples.y, rows, federation.benchmark.inputs, device)
         return ClientContext(
@@ -140,30 +155,30 @@ class ClientRunner:
         )
 
     def _load(self, message: Broadcast, state: ClientState) -> None:
-        if message.key("theta") in message.vectors:
+        if message.key(THETA) in message.vectors:
             self.model.load(message.theta)
         for name, network in self.networks.items():
             if message.key(name) in message.vectors:
                 network.load(message.vector(name))
-        buffers = state.tensors.get("batch_norm") if self.keep_batch_norm else message.vectors.get("buffers")
+        buffers = state.tensors.get(BATCH_NORM) if self.keep_batch_norm else message.vectors.get(BUFFERS)
         if buffers is not None:
             self.model.buffers.copy_(buffers)
         elif self.keep_batch_norm:
             self.model.reset_buffers()
 
     def trained(self, message: Broadcast) -> Tensors:
-        """What became of the vectors of a message; views of the networks, valid until the next turn."""
+        """The vectors of a message after training; views of the networks, valid until the next call."""
         size = len(message.theta)
-        vectors = {message.key("theta"): self.model.vector[:size]}
-        if "buffers" in message.vectors:
-            vectors["buffers"] = self.model.buffers
+        vectors = {message.key(THETA): self.model.vector[:size]}
+        if BUFFERS in message.vectors:
+            vectors[BUFFERS] = self.model.buffers
         for name, network in self.networks.items():
             if message.key(name) in message.vectors:
                 vectors[message.key(name)] = network.vector
         return vectors
 
     def _deltas(self, message: Broadcast) -> Tensors:
-        """θ_m − θ, and the same for every network and for statistics that travel beside it."""
+        """θ_m − θ, and the same for every other network and for statistics that are sent apart from θ."""
         trained = self.trained(message)
         total, at, deltas = sum(len(vector) for vector in trained.values()), 0, {}
         if len(self._delta) != total:
@@ -173,3 +188,17 @@ class ClientRunner:
             deltas[name] = torch.sub(vector, message.vectors[name], out=out)
             at += len(vector)
         return deltas
+
+
+@contextmanager
+def _located_errors(context: ClientContext, activity: str) -> Iterator[None]:
+    """Add client, task, activity and batch to an exception of the method; input errors already say what is wrong."""
+    try:
+        yield
+    except InputError:
+        raise
+    except Exception as error:
+        batch = f", batch {context.batch}" if context.batch else ""
+        place = f"client {context.client}, task {context.broadcast.task}, {activity}{batch}"
+        text = " ".join(str(error).split())
+        raise ClientError(f"{place}: {type(error).__name__}: {text}") from error

@@ -1,4 +1,4 @@
-"""What clients keep between their rounds, on disk by content, so that memory does not grow with their number.
+"""What clients keep between their rounds: on disk, named by content, so that memory does not grow with their number.
 
 A new version never overwrites the old one: until the server has committed a round, a replay finds the state that
 the round began with.
@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from fedspecial.core.files import BlobStore
-from fedspecial.core.messages import ClientState, pack, unpack
+from fedspecial.core.messages import ClientState
 
 
 class ClientStates:
-    """client → content of its state; `index` is all a checkpoint has to remember."""
+    """client → content of its state; `index` is all that a checkpoint has to contain."""
 
     def __init__(self, blobs: BlobStore, index: Mapping[str, str]) -> None:
         self._blobs = blobs
@@ -22,10 +22,10 @@ class ClientStates:
     def load(self, client: int) -> ClientState:
         if client not in self.index:
             return ClientState()
-        return ClientState(*unpack(self._blobs.get(self.index[client])))
+        return ClientState.from_bytes(self._blobs.get(self.index[client]))
 
     def save(self, client: int, state: ClientState) -> None:
         if state:
-            self.index[client] = self._blobs.put(pack(state.tensors, state.numbers))
+            self.index[client] = self._blobs.put(state.to_bytes())
         else:
             self.index.pop(client, None)

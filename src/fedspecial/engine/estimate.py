@@ -42,7 +42,7 @@ def at_broadcast(run: Run, task: int, round: int, clients: Sequence[int]) -> Con
     """What two independent batches of up to two of the chosen clients say about the model that goes out."""
     began = time.perf_counter()
     probe = Probe(run, task, round)
-    spread, cosines = Spread(), Cosines(run.server.tensors.get(END_GRADIENT))
+    spread, cosines = GradientSpread(), Cosines(run.server.tensors.get(END_GRADIENT))
     found: dict[str, Estimate] = {}
     one, two = probe.empty(), probe.empty()
     for number, client in enumerate(probe.some(clients, CLIENTS_A_ROUND)):
@@ -137,7 +137,7 @@ class Probe:
 
 
 @dataclass
-class Spread:
+class GradientSpread:
     """σ_L and σ_G from pairs of gradients (one pair a client), added up so that memory does not grow with clients."""
 
     within: list[float] = field(default_factory=list)
@@ -189,7 +189,7 @@ class Cosines:
 
 def _secant(run: Run, gradient: Callable[[Tensor], Tensor], here: Tensor) -> dict[str, Estimate]:
     """‖∇f(θ) − ∇f(a)‖ / ‖θ − a‖ on one batch: the curvature on the way that the model has gone from its anchor."""
-    weights, anchor = run.model.layout.num_weights, run.server.tensors.get("anchor")
+    weights, anchor = run.model.layout.num_weights, run.server.anchor
     if anchor is None or (path := norm(run.server.theta[:weights] - anchor[:weights])) == 0:
         return {}
     change = norm(gradient(anchor[:weights]).sub_(here))

@@ -1,4 +1,7 @@
-"""A head that grows: in class-incremental runs the layout changes at a task's start and everything is laid anew."""
+"""A head that grows: in class-incremental runs the layout changes when a task begins.
+
+Everything that is declared to have the model's layout follows: θ, the anchor, and `models` of server and clients.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from fedspecial.core.messages import ServerState, Tensors
+from fedspecial.core.messages import ClientState
 from fedspecial.core.streams import torch_stream
 from fedspecial.core.vector import FlatModel, Layout
 from fedspecial.errors import InputError
@@ -20,49 +23,46 @@ if TYPE_CHECKING:
 def grow(run: Run, task: int) -> None:
     """Give the head the outputs this task needs; old rows are copied, new ones come from a named stream.
 
-    What the server keeps in the model's shape (anchors, teachers) is padded with the fresh rows, so that distances to
-    it start at zero.
+    The anchor and the server's other models are padded with the same new rows, so that distances to them do not change.
     """
     wanted = run.federation.num_classes(task)
     if run.federation.benchmark.incremental == "domain":
         return
     run.model.load(run.vector)
-    old, whole = run.model.layout, run.vector
+    old, previous = run.model.layout, run.vector
     if not wider_head(run.model.module, wanted, run.config.seed, task):
         return
     run.model = FlatModel(run.model.module)
-    run.engine.grown(run.model)
+    run.engine.set_model(run.model)
     new = run.model.layout
     run.vector = run.model.vector.clone()
     learned = new.size if len(run.server.theta) == old.size else new.num_weights
-    tensors = {
-        name: tensor
-        if name.partition("/")[0] in run.networks or not _lies_in(tensor, old)
-        # A network's other versions stand behind its name: "aux", "aux/2".
-        else relaid(tensor, old, new, run.vector)
-        for name, tensor in run.server.tensors.items()
-    }
-    assert torch.equal(relaid(whole, old, new, run.vector), run.vector)
-    run.server = ServerState(run.vector[:learned], tensors, run.server.numbers)
+    assert torch.equal(pad_to_layout(previous, old, new, run.vector), run.vector)
+    server = run.server
+    server.theta = run.vector[:learned]
+    if server.anchor is not None:
+        server.anchor = pad_to_layout(server.anchor, old, new, run.vector)
+    server.models = {name: pad_to_layout(model, old, new, run.vector) for name, model in server.models.items()}
 
 
-def pad_to_layout(tensors: Tensors, model: FlatModel) -> Tensors:
-    """What a client has kept since its head was smaller, padded to the model as it is now."""
-    new, head = model.layout, model.module.get_submodule("fc")
+def pad_client_models(state: ClientState, model: FlatModel) -> None:
+    """Pad the models that a client stored when the head was smaller, so that they fit the model as it is now."""
+    outputs = head_of(model).out_features
+    if state.outputs != outputs:
+        old = _narrower(model.layout, outputs - state.outputs)
+        padded = {name: pad_to_layout(past, old, model.layout, model.vector) for name, past in state.models.items()}
+        state.models, state.outputs = padded, outputs
+
+
+def head_of(model: FlatModel) -> nn.Linear:
+    """The last layer of a class-incremental run's classifier."""
+    head = model.module.get_submodule("fc")
     assert isinstance(head, nn.Linear)
-    row = head.in_features + (head.bias is not None)
-    result = dict(tensors)
-    vectors = {name: tensor for name, tensor in tensors.items() if tensor.dim() == 1 and tensor.dtype == torch.float32}
-    for name, tensor in vectors.items():
-        for whole in (new.size, new.num_weights):
-            missing = whole - len(tensor)
-            if not _lies_in(tensor, new) and 0 < missing < row * head.out_features and missing % row == 0:
-                result[name] = relaid(tensor, _narrower(new, missing // row), new, model.vector)
-    return result
+    return head
 
 
 def _narrower(layout: Layout, rows: int) -> Layout:
-    """The layout as it was when the head had that many rows less."""
+    """The layout as it was when the head had `rows` fewer outputs."""
     slots, offset = [], 0
     for slot in layout.slots:
         grows = slot.name in ("fc.weight", "fc.bias")
@@ -72,12 +72,8 @@ def _narrower(layout: Layout, rows: int) -> Layout:
     return Layout(tuple(slots))
 
 
-def _lies_in(tensor: Tensor, layout: Layout) -> bool:
-    return tensor.dim() == 1 and len(tensor) in (layout.size, layout.num_weights)
-
-
-def relaid(vector: Tensor, old: Layout, new: Layout, fresh: Tensor) -> Tensor:
-    """`vector` of the old layout in the new one; entries that did not exist are taken from `fresh`."""
+def pad_to_layout(vector: Tensor, old: Layout, new: Layout, fresh: Tensor) -> Tensor:
+    """`vector` of the old layout in the new one, with or without buffers; new entries are taken from `fresh`."""
     result = fresh[: new.size if len(vector) == old.size else new.num_weights].clone()
     before = {slot.name: slot for slot in old.slots}
     for slot in new.slots:

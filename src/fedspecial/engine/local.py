@@ -45,6 +45,7 @@ def train(method: Method, context: ClientContext, plan: LocalTraining, order: np
     total_loss, steps, largest = 0.0, 0, 0.0
     smallest = 2 if model.has_batch_norm else 1
     for batch, context.positions, ends_epoch in _batches(rows, plan, order, smallest):
+        context.batch += 1
         x, y = context.data.batch(batch)
         loss = method.loss(context, x, y)
         gradients = _gradients(loss, model.trainable)

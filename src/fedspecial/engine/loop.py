@@ -12,38 +12,48 @@ from torch import Tensor
 
 from fedspecial.config import Config
 from fedspecial.core.events import (
-    BorderFinished,
     Event,
     EventLog,
+    QueryFinished,
     RoundFinished,
     RunFinished,
-    StageFinished,
+    TaskBoundary,
     TaskFinished,
     TaskStarted,
     UpdateRefused,
     read_events,
 )
-from fedspecial.core.messages import Broadcast, Numbers, ServerState
+from fedspecial.core.messages import BUFFERS, Broadcast, ServerState
 from fedspecial.core.vector import FlatModel
 from fedspecial.data.federation import Federation
 from fedspecial.engine import estimate
 from fedspecial.engine.aggregate import RunningMean, norm
+from fedspecial.engine.base import Engine
 from fedspecial.engine.checkpoint import Checkpointer, Position
 from fedspecial.engine.head import grow
-from fedspecial.engine.inprocess import Engine
 from fedspecial.engine.stats import RoundStats
-from fedspecial.methods.base import Exchange, Method, ProblemSpec, Query, QueryResult, RoundInfo, ServerContext
+from fedspecial.methods.base import (
+    Exchange,
+    Method,
+    ProblemSpec,
+    Query,
+    QueryResult,
+    RoundInfo,
+    ServerContext,
+    StepReport,
+)
 
 
 @dataclass
 class Run:
-    """A run under way. `vector` is the whole global model; `server.theta` is the part of it that is averaged and
-    anchored (a view), the rest are BatchNorm statistics under another policy. `model` and `networks` are the engine's
-    too, so each use begins with loading a vector.
+    """The parts of a run and its current state.
 
+    vector:  the complete global model; `server.theta` is a view of the part that the method averages, and the rest are
+             BatchNorm statistics that are treated in another way
+    model, networks: shared with the engine, so load a vector before each use
     certify: (events so far, task) → the certificate of a task that has ended
-    enough:  (task, rounds played) → whether the task is to end before all its rounds are played
-    quorum:  with fewer usable updates than this, a round leaves the model as it is; asked when the replies are in
+    enough:  (task, finished rounds) → whether the task ends before all its rounds
+    quorum:  with fewer usable updates than this, a round does not change the model; called after the last reply
     """
 
     config: Config
@@ -72,7 +82,8 @@ class Run:
             listener(event)
 
     @property
-    def rest(self) -> Tensor:
+    def statistics(self) -> Tensor:
+        """The BatchNorm statistics that are not a part of θ."""
         return self.vector[len(self.server.theta) :]
 
     def context(self, task: int) -> ServerContext:
@@ -80,7 +91,7 @@ class Run:
         return ServerContext(task, self.model, self.networks, self.problem, self.config.seed, new, old)
 
     def checkpoint(self, position: Position) -> None:
-        clients, payloads = self.engine.kept()
+        clients, payloads = self.engine.checkpoint_state()
         self.checkpointer.save(
             position,
             events=self.log.sync(),
@@ -93,7 +104,7 @@ class Run:
 
 
 def learn(run: Run) -> None:
-    """All tasks that are left, from `run.position` on."""
+    """Run all rounds and tasks that are left."""
     first = run.position
     for task in range(first.task, run.federation.num_tasks + 1):  # line 2
         start = first.round if task == first.task else 0
@@ -105,53 +116,53 @@ def learn(run: Run) -> None:
             run_round(run, task, round)
             if run.checkpointer.due():
                 run.checkpoint(Position(task, round + 1))
-        _finish_task(run, task)
+        _end_task(run, task)
         run.checkpoint(Position(task + 1, 0))
     run.emit(RunFinished(run.model.layout.digest(run.vector)))
 
 
 def _begin_task(run: Run, task: int) -> None:
     grow(run, task)
-    run.method.begin_task(run.server, task)  # line 3: θ_i^0 = θ_{i−1}
     domain = run.federation.domain(task)
     run.emit(TaskStarted(task, domain.name, run.federation.num_classes(task), len(domain.train)))
-    _cross_border(run, task, "arrival")
+    _call_hook(run, task, "begin_task")  # line 3: θ_i^0 = θ_{i−1}
 
 
-def _cross_border(run: Run, task: int, border: Literal["arrival", "departure"]) -> None:
-    """What the method does when a task begins or ends; the clients' answers are sent into its generator."""
-    if getattr(type(run.method), border) is getattr(Method, border):
+def _call_hook(run: Run, task: int, hook: Literal["begin_task", "end_task"]) -> None:
+    """Let the method do its work at the start or the end of a task, and answer its queries."""
+    if getattr(type(run.method), hook) is getattr(Method, hook):
         return
     began = time.perf_counter()
-    # With the statistics that a method's vector may lack, and not those that the last client left there.
+    # A method's vector may lack BatchNorm statistics, and the model still has those of the last client.
     run.model.load(run.vector)
-    talk: Exchange | None = getattr(run.method, border)(run.server, run.context(task))
-    if talk is not None:
+    exchange: Exchange | None = getattr(run.method, hook)(run.server, run.context(task))
+    if exchange is not None:
         with contextlib.suppress(StopIteration):
-            ask = next(talk)
+            query = next(exchange)
             while True:
-                ask = talk.send(_answers(run, task, ask))
-    run.emit(BorderFinished(task, border, time.perf_counter() - began))
+                query = exchange.send(_query_clients(run, task, query))
+    run.emit(TaskBoundary(task, hook, time.perf_counter() - began))
 
 
-def _answers(run: Run, task: int, ask: Query) -> dict[int, QueryResult]:
+def _query_clients(run: Run, task: int, query: Query) -> dict[int, QueryResult]:
+    """The results of a query by client; a client whose result cannot be used is missing."""
     began = time.perf_counter()
-    answers: dict[int, QueryResult] = {}
-    bytes_up = bytes_down = asked = 0
-    complete = replace(ask, message=lambda client: _with_statistics(run, ask.message(client)))
-    for heard in run.engine.ask(complete):
-        asked, bytes_up, bytes_down = asked + 1, bytes_up + heard.bytes_up, bytes_down + heard.bytes_down
-        if heard.answer is None:
-            run.emit(UpdateRefused(task, None, heard.client, heard.problem or "it did not answer"))
+    results: dict[int, QueryResult] = {}
+    bytes_up = bytes_down = queried = 0
+    complete = replace(query, message=lambda client: _with_statistics(run, query.message(client)))
+    for reply in run.engine.query(complete):
+        queried, bytes_up, bytes_down = queried + 1, bytes_up + reply.bytes_up, bytes_down + reply.bytes_down
+        if reply.result is None:
+            run.emit(UpdateRefused(task, None, reply.client, reply.problem or "it did not reply"))
         else:
-            answers[heard.client] = heard.answer
+            results[reply.client] = reply.result
     seconds = time.perf_counter() - began
-    run.emit(StageFinished(task, ask.stage, asked, len(answers), bytes_up, bytes_down, seconds))
-    return answers
+    run.emit(QueryFinished(task, query.name, queried, len(results), bytes_up, bytes_down, seconds))
+    return results
 
 
 def run_round(run: Run, task: int, round: int) -> None:
-    """One round: choose, train, average, step, record."""
+    """One round: sample clients, train, average, server step, evaluate, record."""
     config = run.config
     client_lr, server_lr = config.client_lr_of(task, round), config.server_lr_of(task)
     clients = run.method.sample_clients(  # line 5
@@ -162,7 +173,11 @@ def run_round(run: Run, task: int, round: int) -> None:
     began = time.perf_counter()
 
     stats, mean = RoundStats(run.model.layout.num_weights), RunningMean()
-    for reply in run.engine.train(clients, lambda m: _broadcast(run, m, task, round), client_lr):  # lines 6 to 15
+
+    def message(client: int) -> Broadcast:
+        return _with_statistics(run, run.method.broadcast(run.server, client, task, round))
+
+    for reply in run.engine.train(task, round, clients, message, client_lr):  # lines 6 to 15
         problem = stats.count(reply)
         if problem is not None:
             run.emit(UpdateRefused(task, round, reply.client, problem))
@@ -172,16 +187,17 @@ def run_round(run: Run, task: int, round: int) -> None:
 
     stats.quorum = run.quorum()
     server_began = time.perf_counter()
-    facts: Numbers = {}
+    report = StepReport()
     if not stats.held:
         average = mean.result(config.clients if config.weighting == "registered" else None)  # line 16
         stats.delta_norm = norm(next(iter(average.values()))[: stats.num_weights])
         adaptive = config.optimizer != "sgd"
         info = RoundInfo(task, round, server_lr, client_lr, stats.mean_steps, adaptive, run.context(task))
-        facts = run.method.server_step(run.server, average, info)  # lines 17 and 18
-        if "buffers" in average:
-            run.rest.add_(average["buffers"])
+        report = run.method.server_step(run.server, average, info)  # lines 17 and 18
+        if BUFFERS in average:
+            run.statistics.add_(average[BUFFERS])
     ended = time.perf_counter()
+    accuracy = _accuracy_after_round(run, task, round)
     run.emit(
         RoundFinished(
             task=task,
@@ -191,10 +207,10 @@ def run_round(run: Run, task: int, round: int) -> None:
             server_lr=server_lr,
             client_lr=client_lr,
             **_distances(run),
-            lam=facts.pop("lam", None),
-            mu=facts.pop("mu", None),
-            accuracy=_curve_points(run, task, round),
-            facts=facts,
+            lam=report.lam,
+            mu=report.mu,
+            accuracy=accuracy,
+            metrics=dict(report.metrics),
             plain_sgd=_plain_sgd(config),
             seconds=ended - began,
             seconds_server=ended - server_began,
@@ -203,23 +219,18 @@ def run_round(run: Run, task: int, round: int) -> None:
     )
 
 
-def _broadcast(run: Run, client: int, task: int, round: int) -> Broadcast:
-    return _with_statistics(run, run.method.broadcast(run.server, client, task, round))
-
-
 def _with_statistics(run: Run, message: Broadcast) -> Broadcast:
-    """Beside what the method sends, the BatchNorm statistics where they are averaged on their own."""
-    if run.config.batch_norm == "mean-only" and len(run.rest):
-        message.vectors["buffers"] = run.rest
+    """Add the BatchNorm statistics to a message where they are averaged apart from the weights."""
+    if run.config.batch_norm == "mean-only" and len(run.statistics):
+        message.vectors[BUFFERS] = run.statistics
     return message
 
 
 def _distances(run: Run) -> dict[str, Any]:
-    """How far the weights are from the anchor, and from zero (which says what float32 can resolve)."""
-    anchor = run.server.tensors.get("anchor")
-    if anchor is None:
+    """The distance of the weights from the anchor, and their norm, which says what float32 can resolve."""
+    if run.server.anchor is None:
         return {"drift": None}
-    theta, anchor = (vector[: run.model.layout.num_weights] for vector in (run.server.theta, anchor))
+    theta, anchor = (vector[: run.model.layout.num_weights] for vector in (run.server.theta, run.server.anchor))
     return {"drift": norm(theta - anchor), "theta_norm": norm(theta)}
 
 
@@ -230,7 +241,7 @@ def _plain_sgd(config: Config) -> bool:
 def measure(
     run: Run, after: int, tasks: Sequence[int], *, cap: int | None = None, masked: bool = False
 ) -> list[float | None]:
-    """Accuracies on the domains of `tasks`, as predicted in or after another task; None where nobody can tell."""
+    """Accuracies on the domains of `tasks` during or after task `after`; None where no client has test samples."""
 
     def message(client: int) -> Broadcast:
         return _with_statistics(run, run.method.eval_broadcast(run.server, client, after))
@@ -238,17 +249,18 @@ def measure(
     return run.engine.accuracies(message, tasks, cap=cap, masked=masked)
 
 
-def _curve_points(run: Run, task: int, round: int) -> dict[str, float]:
+def _accuracy_after_round(run: Run, task: int, round: int) -> dict[str, float]:
+    """Accuracy on the domains seen so far, by name; empty in rounds that are not evaluated."""
     every = run.config.eval_every
     if not every or ((round + 1) % every and round + 1 != run.config.rounds):
         return {}
     seen = range(1, task + 1)
-    found = measure(run, task, seen, cap=run.config.eval_cap)
-    return {run.federation.domain(i).name: value for i, value in zip(seen, found, strict=True) if value is not None}
+    values = measure(run, task, seen, cap=run.config.eval_cap)
+    return {run.federation.domain(i).name: value for i, value in zip(seen, values, strict=True) if value is not None}
 
 
-def _finish_task(run: Run, task: int) -> None:
-    _cross_border(run, task, "departure")  # line 21: θ_i = θ_i^T
+def _end_task(run: Run, task: int) -> None:
+    _call_hook(run, task, "end_task")  # line 21: θ_i = θ_i^T
     if run.config.estimate:
         run.emit(estimate.at_task_end(run, task))
     if run.certify is not None:

@@ -1,4 +1,4 @@
-"""What a client holds beside its data, measured, and the same by the paper's counting rule."""
+"""The memory that a client needs beside its data, measured, and the same by the paper's counting rule."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ from fedspecial.methods.base import ClientContext
 _STORED = ("network/", "payload/", "state/")
 
 
-def held(context: ClientContext, update: Update, optimizer_copies: int) -> dict[str, int]:
-    """Bytes of everything a client has in memory at the end of its turn, by name."""
+def memory_sizes(context: ClientContext, update: Update, optimizer_copies: int) -> dict[str, int]:
+    """Bytes of everything that a client has in memory when its training ends, by name."""
     message = context.broadcast
     sizes = {"model": nbytes(context.model.vector)}
     sizes |= {f"network/{name}": nbytes(network.vector) for name, network in context.networks.items()}
     sizes |= {f"download/{name}": nbytes(tensor) for name, tensor in message.vectors.items()}
     sizes |= {f"delta/{name}": nbytes(tensor) for name, tensor in update.deltas.items()}
     sizes |= {f"payload/{name}": nbytes(tensor) for name, tensor in message.payloads.items()}
+    sizes |= {f"state/{name}": nbytes(vector) for name, vector in context.state.models.items()}
     sizes |= {f"state/{name}": nbytes(tensor) for name, tensor in context.state.tensors.items()}
     sizes |= {f"scratch/{name}": _scratch(thing) for name, thing in context.scratch.items()}
     if optimizer_copies:

@@ -1,8 +1,9 @@
-"""PayloadTracker are sent once: a client that already holds a content does not get it again."""
+"""Payloads are sent once: a client that already has a content does not get it again."""
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Hashable
 
 from torch import Tensor
 
@@ -10,29 +11,45 @@ from fedspecial.core.messages import Broadcast
 from fedspecial.core.vector import raw_bytes
 
 
+class DigestCache:
+    """Hashes of tensors, computed once for as long as the tensor of a name is not replaced or written to."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[Tensor, Hashable, str]] = {}
+
+    def digest(self, name: str, tensor: Tensor) -> str:
+        # The last tensor of each name is kept, so its memory cannot be given to another one in the meantime.
+        version = 0 if tensor.is_inference() else tensor._version
+        memory = (tensor.data_ptr(), version, tensor.shape, tensor.stride(), tensor.dtype)
+        known = self._known.get(name)
+        if known is None or known[1] != memory:
+            known = self._known[name] = (tensor, memory, hashlib.sha256(raw_bytes(tensor)).hexdigest())
+        return known[2]
+
+
 class PayloadTracker:
-    """Which client holds the current content of which payload; clients drop a content when it is replaced."""
+    """Which client has the current content of which payload; clients drop a content when it is replaced."""
 
     def __init__(self, holders: dict[str, tuple[str, list[int]]] | None = None) -> None:
         self._holders = {name: (digest, set(clients)) for name, (digest, clients) in (holders or {}).items()}
-        self._known: dict[str, tuple[Tensor, int, str]] = {}
+        self._digests = DigestCache()
 
     def deliver(self, client: int, message: Broadcast) -> frozenset[str]:
-        """The payloads of a message that the client holds already; from now on it holds all of them."""
-        held = self.held(client, message)
+        """The payloads of a message that the client has already; from now on it has all of them."""
+        present = self.present(client, message)
         for name, tensor in message.payloads.items():
             digest = self.digest(name, tensor)
             current, clients = self._holders.get(name, ("", set()))
             self._holders[name] = (digest, {*clients, client} if current == digest else {client})
-        return held
+        return present
 
-    def held(self, client: int, message: Broadcast) -> frozenset[str]:
-        """The payloads of a message whose content the client holds, under any name."""
+    def present(self, client: int, message: Broadcast) -> frozenset[str]:
+        """The payloads of a message whose content the client has, under any name."""
         own = {digest for digest, clients in self._holders.values() if client in clients}
         return frozenset(name for name, tensor in message.payloads.items() if self.digest(name, tensor) in own)
 
     def forget(self, client: int) -> None:
-        """The client has lost what it held."""
+        """The client has lost its payloads."""
         for _, clients in self._holders.values():
             clients.discard(client)
 
@@ -40,9 +57,5 @@ class PayloadTracker:
         return {name: (digest, sorted(clients)) for name, (digest, clients) in self._holders.items()}
 
     def digest(self, name: str, tensor: Tensor) -> str:
-        """Hash of a payload, computed once for as long as the tensor is not written to."""
-        known = self._known.get(name)
-        if known is None or known[0] is not tensor or known[1] != tensor._version:
-            digest = hashlib.sha256(raw_bytes(tensor)).hexdigest()
-            known = self._known[name] = (tensor, tensor._version, digest)
-        return known[2]
+        """The hash of a payload's content."""
+        return self._digests.digest(name, tensor)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedspecial.engine.aggregate import norm, refusal
-from fedspecial.engine.inprocess import Reply
+from fedspecial.engine.base import Reply
 
 
 @dataclass

@@ -8,13 +8,13 @@ differs. A method holds frozen hyper-parameters and nothing else: what lasts is 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from pydantic.dataclasses import dataclass as validated
 from torch.nn.functional import cross_entropy
 
-from fedspecial.core.messages import Broadcast, Numbers, ServerState, Tensors, Update
+from fedspecial.core.messages import Broadcast, ServerState, Tensors, Update
 from fedspecial.core.streams import sample_clients
 from fedspecial.errors import InputError
 from fedspecial.methods.context import (
@@ -41,6 +41,7 @@ __all__ = [
     "QueryResult",
     "RoundInfo",
     "ServerContext",
+    "StepReport",
 ]
 
 
@@ -55,6 +56,20 @@ class RoundInfo:
     mean_steps: float
     adaptive: bool = False
     context: ServerContext | None = None
+
+
+@dataclass(frozen=True)
+class StepReport:
+    """What a method reports about a server step; it goes into the event of the round.
+
+    lam:     λ of the pull towards `server.anchor`; with it and the anchor, a task gets a certificate
+    mu:      the same pull as a weight in the objective, where it is defined
+    metrics: further numbers to record
+    """
+
+    lam: float | None = None
+    mu: float | None = None
+    metrics: Mapping[str, float] = field(default_factory=dict)
 
 
 class ProximalTerm(NamedTuple):
@@ -84,7 +99,7 @@ class Method:
         if "name" not in cls.__dict__:
             cls.name = cls.__name__.lower()
 
-    def check(self, *, adaptive: bool) -> None:
+    def check_settings(self, *, adaptive: bool) -> None:
         """Refuse (InputError) settings of the run that the method cannot work with, before it starts.
 
         adaptive: the clients' optimiser is not plain SGD, so a step has no fixed length.
@@ -103,11 +118,12 @@ class Method:
 
     # --- server half ------------------------------------------------------------------------------------------
 
-    def begin_task(self, server: ServerState, task: int) -> None:
-        """Before the first round of a task; θ is the model that ended the previous one."""
+    def begin_task(self, server: ServerState, context: ServerContext) -> Exchange | None:
+        """Before the first round of a task; θ is the model that ended the previous one.
 
-    def arrival(self, server: ServerState, context: ServerContext) -> Exchange | None:
-        """After `begin_task`: talk with clients that hold the new task's data, or train something at the server."""
+        Prepare the server's state, train something at the server, or query clients, which have the new task's data:
+        write the hook as a generator that yields a `Query` and receives {client: QueryResult}.
+        """
 
     def sample_clients(
         self, server: ServerState, seed: int, task: int, round: int, clients: int, count: int
@@ -122,13 +138,13 @@ class Method:
     def receive(self, server: ServerState, update: Update) -> None:
         """Look at one client's update before it is averaged; its tensors are not to be kept without a copy."""
 
-    def server_step(self, server: ServerState, mean: Tensors, info: RoundInfo) -> Numbers:
-        """From the mean of the deltas to the next model; returns facts worth recording, such as λ."""
+    def server_step(self, server: ServerState, mean: Tensors, info: RoundInfo) -> StepReport:
+        """Compute the next model from the mean of the deltas, in place."""
         server.theta.add_(mean["theta"], alpha=info.server_lr)
-        return {}
+        return StepReport()
 
-    def departure(self, server: ServerState, context: ServerContext) -> Exchange | None:
-        """After the last round of a task, while clients still hold its data; talk with them or train something."""
+    def end_task(self, server: ServerState, context: ServerContext) -> Exchange | None:
+        """After the last round of a task, while clients still have its data; may query them like `begin_task`."""
 
     def eval_broadcast(self, server: ServerState, client: int, task: int) -> Broadcast:
         """What client m predicts with."""
@@ -136,9 +152,9 @@ class Method:
 
     # --- client half ------------------------------------------------------------------------------------------
 
-    def answer(self, context: ClientContext, stage: str) -> QueryResult:
-        """Run a stage that the server asked for in `arrival` or `departure`."""
-        raise NotImplementedError(f"method '{self.name}' has no stage '{stage}'")
+    def answer_query(self, context: ClientContext, query: str) -> QueryResult:
+        """Answer a query of `begin_task` or `end_task`, by its name."""
+        raise NotImplementedError(f"method '{self.name}' has no query '{query}'")
 
     def replay(self, context: ClientContext) -> tuple[Tensor, Tensor] | None:
         """Samples (as the client stores them) and labels to train on beside the task's own."""

@@ -1,4 +1,4 @@
-"""What the two halves of a method are given to work with, and the words they exchange at a task's border."""
+"""What the two halves of a method work with, and the queries between them at the start and the end of a task."""
 
 from __future__ import annotations
 
@@ -62,27 +62,30 @@ class ServerContext:
 
 @dataclass(frozen=True)
 class Query:
-    """The server asks clients (all of them, unless named) to run a stage of their half on a message.
+    """A question of the server to clients, answered by `Method.answer_query`.
 
-    fault: what is wrong with an answer, or None; a faulty one is refused, like an update with NaN
+    name:    which query it is
+    message: client → what it gets to answer the query
+    clients: the clients to query; all of them if None
+    check:   (client, result) → why the result cannot be used, or None; such a result is refused
     """
 
-    stage: str
+    name: str
     message: Callable[[int], Broadcast]
     clients: Sequence[int] | None = None
-    fault: Callable[[int, QueryResult], str | None] = lambda client, answer: None
+    check: Callable[[int, QueryResult], str | None] = lambda client, result: None
 
 
 @dataclass
 class QueryResult:
-    """What a client says in answer: named tensors and numbers, uploaded as they are."""
+    """A client's answer to a query: named tensors and numbers, uploaded as they are."""
 
     tensors: Tensors = field(default_factory=dict)
     numbers: Numbers = field(default_factory=dict)
 
 
 Exchange = Generator[Query, dict[int, QueryResult], None]
-"""At a task's border the server half yields `Query`s and gets the answers by client."""
+"""A hook that queries clients: it yields a `Query` and receives the results by client."""
 
 
 @dataclass
@@ -124,6 +127,7 @@ class ClientContext:
     """One client's turn, as the method's client half sees it.
 
     networks:  those of `Method.networks`, loaded with what was downloaded
+    batch:     the number of the current batch, from 1; 0 before the first one
     positions: where the samples of the current batch stand among the client's own (0 … len(data) − 1), or among the
                samples that it predicts
     scratch:   whatever the method needs until the turn is over, such as an optimiser; when clients predict, it is one
@@ -143,6 +147,7 @@ class ClientContext:
     problem: ProblemSpec
     data: LocalData
     networks: Mapping[str, FlatModel] = field(default_factory=dict)
+    batch: int = 0
     positions: Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.int64))
     scratch: dict[str, Any] = field(default_factory=dict)
     uploads: Tensors = field(default_factory=dict)

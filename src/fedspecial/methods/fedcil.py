@@ -28,9 +28,9 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from fedspecial.core.messages import Broadcast, Numbers, ServerState, Tensors, Update
+from fedspecial.core.messages import Broadcast, ServerState, Tensors, Update
 from fedspecial.core.streams import stream_seed
-from fedspecial.methods.base import ClientContext, Method, ProblemSpec, RoundInfo, ServerContext
+from fedspecial.methods.base import ClientContext, Method, ProblemSpec, RoundInfo, ServerContext, StepReport
 from fedspecial.methods.fedcil_gan import Agreement, Gan, Pictures, Scale, balanced, drawn
 from fedspecial.models.generators import LARGEST, conditional_generator, critic
 
@@ -73,7 +73,7 @@ class FedCil(Method):
 
     # --- server half ------------------------------------------------------------------------------------------
 
-    def arrival(self, server: ServerState, context: ServerContext) -> None:
+    def begin_task(self, server: ServerState, context: ServerContext) -> None:
         server.tensors.setdefault("first_task", torch.zeros(context.problem.classes, dtype=torch.int64))
         if context.task > 1:
             server.tensors["old_generator"] = server.tensors["generator"].clone()
@@ -95,8 +95,8 @@ class FedCil(Method):
         if self.server_iterations:
             server.tensors[f"generator/{update.client}"] = server.tensors["generator"] + update.deltas["generator"]
 
-    def server_step(self, server: ServerState, mean: Tensors, info: RoundInfo) -> Numbers:
-        facts = super().server_step(server, mean, info)
+    def server_step(self, server: ServerState, mean: Tensors, info: RoundInfo) -> StepReport:
+        super().server_step(server, mean, info)
         for name in ("generator", "critic"):
             server.tensors[name].add_(mean[name])
         teachers = sorted(int(name.split("/")[1]) for name in server.tensors if name.startswith("labels/"))
@@ -106,7 +106,7 @@ class FedCil(Method):
             first[labels & (first == 0)] = info.task
         if generators:
             self._consolidate(server, info, generators, held)
-        return facts | {"teachers": len(teachers)}
+        return StepReport(metrics={"teachers": len(teachers)})
 
     def _consolidate(self, server: ServerState, info: RoundInfo, generators: list[Tensor], held: list[Tensor]) -> None:
         """Train the averaged GAN on what the received generators make; clients in their order, not that of arrival."""

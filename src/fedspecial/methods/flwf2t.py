@@ -24,7 +24,7 @@ from torch.func import functional_call
 from torch.nn.functional import cross_entropy, softmax
 
 from fedspecial.core.messages import Broadcast, ServerState, Update
-from fedspecial.methods.base import ClientContext, Method
+from fedspecial.methods.base import ClientContext, Method, ServerContext
 
 Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 
@@ -64,15 +64,15 @@ class FLwF2T(Method):
     def _keeps_own(self) -> bool:
         return self.beta_past > 0 and self.teacher == "own"
 
-    def begin_task(self, server: ServerState, task: int) -> None:
-        if self.beta_past > 0 and task > 1:
-            server.tensors["past"] = server.theta.clone()
+    def begin_task(self, server: ServerState, context: ServerContext) -> None:
+        if self.beta_past > 0 and context.task > 1:
+            server.models["past"] = server.theta.clone()
             server.tensors["with_past"] = server.tensors.pop("trained", torch.empty(0, dtype=torch.int64))
 
     def broadcast(self, server: ServerState, client: int, task: int, round: int) -> Broadcast:
         message = super().broadcast(server, client, task, round)
-        if "past" in server.tensors and client not in server.tensors["with_past"]:
-            message.payloads["past"] = server.tensors["past"]
+        if "past" in server.models and client not in server.tensors["with_past"]:
+            message.payloads["past"] = server.models["past"]
         return message
 
     def receive(self, server: ServerState, update: Update) -> None:
@@ -83,7 +83,7 @@ class FLwF2T(Method):
 
     def begin_round(self, context: ClientContext) -> None:
         if self.beta_past > 0:
-            self._turn_the_page(context)
+            self._renew_past_model(context)
         if context.old_classes == 0:
             return
         state, message = context.state, context.broadcast
@@ -93,22 +93,22 @@ class FLwF2T(Method):
             frozen = _frozen(context, message.theta)
             teachers.append(Teacher(self._server_weight, frozen, context.scratch["server_logits"]))
         if self.beta_past > 0:
-            past = message.payloads["past"] if "past" in message.payloads else state.tensors["past"]
+            past = message.payloads["past"] if "past" in message.payloads else state.models["past"]
             teachers.append(Teacher(self.beta_past, _frozen(context, past), state.tensors["past_logits"]))
         context.scratch["teachers"] = teachers
 
-    def _turn_the_page(self, context: ClientContext) -> None:
+    def _renew_past_model(self, context: ClientContext) -> None:
         """In a client's first turn of a task, its newest model becomes its past one."""
-        task, kept, numbers = context.broadcast.task, context.state.tensors, context.state.numbers
-        if numbers.get("task") == task:
+        task, state = context.broadcast.task, context.state
+        if state.numbers.get("task") == task:
             return
-        numbers["task"] = task
-        newest = kept.pop("model", None)
-        kept.pop("past", None)
+        state.numbers["task"] = task
+        newest = state.models.pop("model", None)
+        state.models.pop("past", None)
         if newest is not None and "past" not in context.broadcast.payloads:
-            kept["past"] = newest
+            state.models["past"] = newest
         if task > 1:
-            kept["past_logits"] = _unasked(context)
+            state.tensors["past_logits"] = _unasked(context)
 
     def loss(self, context: ClientContext, x: Tensor, y: Tensor) -> Tensor:
         teachers: Sequence[Teacher] = context.scratch.get("teachers", ())
@@ -123,7 +123,7 @@ class FLwF2T(Method):
 
     def end_round(self, context: ClientContext) -> None:
         if self._keeps_own and context.broadcast.task < context.problem.tasks:
-            context.state.tensors["model"] = context.model.vector.clone()
+            context.state.models["model"] = context.model.vector.clone()
 
 
 def distillation(student: Tensor, teacher: Tensor, temperature: float) -> Tensor:

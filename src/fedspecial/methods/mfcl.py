@@ -87,17 +87,17 @@ class Mfcl(Method):
 
     # --- server half ------------------------------------------------------------------------------------------
 
-    def begin_task(self, server: ServerState, task: int) -> None:
-        if task > 1 and self.replays:
-            server.tensors["previous"] = server.theta.clone()
+    def begin_task(self, server: ServerState, context: ServerContext) -> None:
+        if context.task > 1 and self.replays:
+            server.models["previous"] = server.theta.clone()
 
     def broadcast(self, server: ServerState, client: int, task: int, round: int) -> Broadcast:
         message = super().broadcast(server, client, task, round)
-        if "previous" in server.tensors:
-            message.payloads = {name: server.tensors[name] for name in ("generator", "previous")}
+        if "previous" in server.models:
+            message.payloads = {"generator": server.tensors["generator"], "previous": server.models["previous"]}
         return message
 
-    def departure(self, server: ServerState, context: ServerContext) -> None:
+    def end_task(self, server: ServerState, context: ServerContext) -> None:
         if context.last or not self.replays:
             return
         model, generator = context.model, context.networks["generator"]

@@ -5,8 +5,8 @@
     min_w  CE(w) + L_aux + κ Σ_s ρ_s ‖w − w̄_s‖²                    in a round; w̄_s: slot s as the task began
     p(y|x) = Σ_s α_s(x) softmax(f_s(x))_y,   α_s = a_s / Σ_s' a_s'   when it predicts
 
-a_s: the "familiar" entry of softmax(aux_s(features_s(x))) · d: `max_slots` · κ: `kappa` · slots: `methods/slots.py`
-· f_1: `server.theta`, f_s: `server.tensors["slot/s"]` · aux_s: the network "aux" · ρ stays with the client
+a_s: the "familiar" entry of softmax(aux_s(features_s(x))) · d: `max_slots` · κ: `kappa` · slots: `pfeddil_slots.py`
+· f_1: `server.theta`, f_s: `server.models["slot/s"]` · aux_s: the network "aux" · ρ stays with the client
 
 The server is FedAvg for each slot, over those who trained it. A slot that nobody has trained yet predicts nothing.
 Where a slot never met a class, it gives it no probability.
@@ -32,7 +32,7 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, pad
 
-from fedspecial.core.messages import Broadcast, Number, Numbers, ServerState, Tensors
+from fedspecial.core.messages import BUFFERS, THETA, Broadcast, Number, Numbers, ServerState, Tensors
 from fedspecial.errors import InputError
 from fedspecial.methods import pfeddil_slots as slots
 from fedspecial.methods.base import (
@@ -45,6 +45,7 @@ from fedspecial.methods.base import (
     QueryResult,
     RoundInfo,
     ServerContext,
+    StepReport,
 )
 
 Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -83,27 +84,28 @@ class PFedDil(Method):
 
     # --- server half ------------------------------------------------------------------------------------------
 
-    def arrival(self, server: ServerState, context: ServerContext) -> Exchange:
+    def begin_task(self, server: ServerState, context: ServerContext) -> Exchange:
         if context.task == 1:
-            slots.found(server, context.problem.clients, context.problem.tasks)
+            slots.create(server, context.problem.clients, context.problem.tasks)
             return
-        asked = [client for client in range(context.problem.clients) if slots.owned(server, client)]
+        owners = [client for client in range(context.problem.clients) if slots.owned(server, client)]
 
-        def fault(client: int, answer: QueryResult) -> str | None:
-            return self._unknown_slots(slots.owned(server, client), context.task, answer.numbers)
+        def check(client: int, result: QueryResult) -> str | None:
+            return self._problem_with_choice(slots.owned(server, client), context.task, result.numbers)
 
-        answers = yield Query("choose", lambda client: self._owned_slots(server, client, context.task), asked, fault)
-        said = {client: answer.numbers for client, answer in answers.items() if answer.numbers}
-        if self.pool == "global" and said:
-            mean = {key: sum(rho[key] for rho in said.values()) / len(said) for key in next(iter(said.values()))}
-            said = dict.fromkeys(asked, self._choice({int(key): value for key, value in mean.items()}, context.task))
-        opening = Counter(int(choice.get("best", 0)) for choice in said.values() if choice["slot"] == context.task)
+        results = yield Query("choose", lambda client: self._owned_slots(server, client, context.task), owners, check)
+        choices = {client: result.numbers for client, result in results.items() if result.numbers}
+        if self.pool == "global" and choices:
+            rhos = list(choices.values())
+            mean = {int(slot): sum(rho[slot] for rho in rhos) / len(rhos) for slot in rhos[0]}
+            choices = dict.fromkeys(owners, self._choice(mean, context.task))
+        opening = Counter(int(choice.get("best", 0)) for choice in choices.values() if choice["slot"] == context.task)
         if opening:
-            # Of those named by equally many, the first client's; 0 where no copy is wanted.
+            # Of slots named by equally many clients, the one of the first client; 0 where no copy is wanted.
             slots.open_slot(server, context.task, like=opening.most_common(1)[0][0])
-        for client, choice in said.items():
-            slots.note_choice(server, client, int(choice["slot"]), context.task)
-        slots.remember_start(server)
+        for client, choice in choices.items():
+            slots.assign(server, client, int(choice["slot"]), context.task)
+        slots.store_start(server)
 
     def broadcast(self, server: ServerState, client: int, task: int, round: int) -> Broadcast:
         slot = slots.current(server, client)
@@ -111,39 +113,40 @@ class PFedDil(Method):
         roles = {} if slot == 1 else {"theta": model, "aux": slots.head_key(slot)}
         message = Broadcast(task, round, slots.contents(server, [slot]), roles=roles)
         # Fetched when the previous task ended; they are named again because they are used and take memory.
-        message.payloads |= {key: server.tensors[f"start/{key}"] for key in slots.contents(server, others)}
-        if self.kappa > 0 and f"start/{model}" in server.tensors:
-            message.payloads[f"start/{model}"] = server.tensors[f"start/{model}"]
+        message.payloads |= {key: slots.start(server, key) for key in slots.contents(server, others)}
+        if self.kappa > 0 and slots.start_key(model) in server.models:
+            message.payloads[slots.start_key(model)] = slots.start(server, model)
         return message
 
-    def server_step(self, server: ServerState, mean: Tensors, info: RoundInfo) -> Numbers:
+    def server_step(self, server: ServerState, mean: Tensors, info: RoundInfo) -> StepReport:
         assert info.context is not None
         for key, delta in mean.items():
-            if key != "buffers":
-                (server.theta if key == "theta" else server.tensors[key]).add_(delta, alpha=info.server_lr)
-        return {"slots_trained": len(slots.note_training(server, mean, info.context.num_classes))}
+            if key != BUFFERS:
+                slots.vector(server, key).add_(delta, alpha=info.server_lr)
+        trained = slots.mark_trained(server, mean, info.context.num_classes)
+        return StepReport(metrics={"slots_trained": len(trained)})
 
-    def departure(self, server: ServerState, context: ServerContext) -> Exchange:
+    def end_task(self, server: ServerState, context: ServerContext) -> Exchange:
         yield Query("fetch", lambda client: self._owned_slots(server, client, context.task))
-        slots.forget_start(server)
+        slots.delete_start(server)
 
     def eval_broadcast(self, server: ServerState, client: int, task: int) -> Broadcast:
         mine = slots.owned(server, client)
         if not mine:
-            return Broadcast(task, 0, {"theta": slots.contents(server, [1])["theta"]})
+            return Broadcast(task, 0, {THETA: server.theta})
         return Broadcast(task, 0, slots.contents(server, mine), numbers=slots.known_classes(server, mine))
 
     def _owned_slots(self, server: ServerState, client: int, task: int) -> Broadcast:
         mine = slots.owned(server, client)
         return Broadcast(task, 0, {}, slots.contents(server, mine), slots.known_classes(server, mine))
 
-    def _unknown_slots(self, owned: Sequence[int], task: int, said: Numbers) -> str | None:
-        """What is wrong with a client's choice; one without samples makes none."""
+    def _problem_with_choice(self, owned: Sequence[int], task: int, choice: Numbers) -> str | None:
+        """Why a client's choice cannot be used, or None; a client without samples makes no choice."""
         if self.pool == "global":
-            sound = set(said) == set(map(str, owned)) and all(map(math.isfinite, said.values()))
+            usable = set(choice) == set(map(str, owned)) and all(map(math.isfinite, choice.values()))
         else:
-            sound = said.get("slot") in (*owned, task) and said.get("best", 0) in (0, *owned)
-        return None if sound or not said else f"it chose {said} of the slots {list(owned)}"
+            usable = choice.get("slot") in (*owned, task) and choice.get("best", 0) in (0, *owned)
+        return None if usable or not choice else f"it chose {choice} of the slots {list(owned)}"
 
     def _choice(self, rho: Rho, task: int) -> Numbers:
         """The slot to train and, where a new one begins as a copy, of which."""
@@ -155,16 +158,16 @@ class PFedDil(Method):
     # --- client half ------------------------------------------------------------------------------------------
 
     @torch.no_grad()
-    def answer(self, context: ClientContext, stage: str) -> QueryResult:
-        """Choose a slot for the new task's data, or just fetch the models that a task has ended with."""
-        if stage == "fetch" or not len(context.data):
+    def answer_query(self, context: ClientContext, query: str) -> QueryResult:
+        """Choose a slot for the new task's data, or just download the models that a task has ended with."""
+        if query == "fetch" or not len(context.data):
             return QueryResult()
         task, rho = context.broadcast.task, {}
-        for slot, classes in slots.numbered("classes/", context.broadcast.numbers).items():
+        for slot, classes in slots.read_classes(context.broadcast.numbers).items():
             self._load(context, slot)
             total = sum(float(self._opinion(context, x, int(classes))[1].sum()) for x, _ in context.data.batches())
             rho[slot] = total / len(context.data)
-        context.state.numbers = {f"rho/{task}/{slot}": value for slot, value in rho.items()}
+        context.state.numbers = slots.rho_numbers(task, rho)
         if self.pool == "global":
             return QueryResult(numbers={str(slot): value for slot, value in rho.items()})
         return QueryResult(numbers=self._choice(rho, task))
@@ -172,14 +175,14 @@ class PFedDil(Method):
     def proximal_term(self, context: ClientContext) -> ProximalTerm | None:
         """κ Σ ρ_s ‖w − w̄_s‖² has the gradient of κ Σρ_s ‖w − c‖², c the mean of the w̄_s weighted by ρ_s."""
         message = context.broadcast
-        rho = slots.numbered(f"rho/{message.task}/", context.state.numbers)
+        rho = slots.read_rho(message.task, context.state.numbers)
         total = sum(rho.values())
         if self.kappa == 0 or total == 0:
             return None
         center = torch.zeros_like(context.weights)
         for slot, value in rho.items():
             key = slots.model_key(slot)
-            start = message.payloads[f"start/{key}" if key == message.key("theta") else key]
+            start = message.payloads[slots.start_key(key) if key == message.key(THETA) else key]
             center.add_(start[: len(center)], alpha=value / total)
         context.scratch["center"] = center
         return ProximalTerm(center, 2 * self.kappa * total)
@@ -217,17 +220,17 @@ class PFedDil(Method):
                     parameter.grad = None
 
     def predict(self, context: ClientContext, x: Tensor) -> Tensor:
-        known, outputs = slots.numbered("classes/", context.broadcast.numbers), context.num_classes
+        known, outputs = slots.read_classes(context.broadcast.numbers), context.num_classes
         if not known:
             return super().predict(context, x)
-        opinions = [self._told(context, slot, int(classes), x) for slot, classes in known.items()]
+        opinions = [self._shared_opinion(context, slot, int(classes), x) for slot, classes in known.items()]
         if len(opinions) == 1:
             return pad(opinions[0][0], (0, outputs - opinions[0][0].shape[1]), value=-torch.inf)
         alpha = gate(torch.stack([familiarity for _, familiarity in opinions]))
         votes = (share[:, None] * logits.softmax(1) for share, (logits, _) in zip(alpha, opinions, strict=True))
         return torch.stack([pad(vote, (0, outputs - vote.shape[1])) for vote in votes]).sum(0)
 
-    def _told(self, context: ClientContext, slot: int, classes: int, x: Tensor) -> tuple[Tensor, Tensor]:
+    def _shared_opinion(self, context: ClientContext, slot: int, classes: int, x: Tensor) -> tuple[Tensor, Tensor]:
         """A slot's opinion of a batch, asked for once by all clients that own the slot."""
         key = f"{slot}/{int(context.positions[0])}"
         if key not in context.scratch:

@@ -3,7 +3,7 @@
     θ̄_i^{t+1} = θ_i^t + γ_G · Δ_i^t                       (line 17)
     θ_i^{t+1} = (θ̄_i^{t+1} + λ·θ_{i−1}) / (1 + λ)          (line 18, Eq. server-update)
 
-θ: `server.theta` · Δ_i^t: `mean["theta"]` · γ_G: `info.server_lr` · λ: `lam` · θ_{i−1}: `server.tensors["anchor"]`
+θ: `server.theta` · Δ_i^t: `mean["theta"]` · γ_G: `info.server_lr` · λ: `lam` · θ_{i−1}: `server.anchor`
 
 Clients are FedAvg's and nothing more is sent. The first task has no previous model and so no anchor.
 
@@ -18,9 +18,9 @@ from typing import Annotated, ClassVar
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from fedspecial.core.messages import Numbers, ServerState, Tensors
+from fedspecial.core.messages import ServerState, Tensors
 from fedspecial.errors import InputError
-from fedspecial.methods.base import Method, RoundInfo
+from fedspecial.methods.base import Method, RoundInfo, ServerContext, StepReport
 
 Strength = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
@@ -40,26 +40,25 @@ class Special(Method):
         if self.lam is None and self.mu is None:
             object.__setattr__(self, "lam", 0.1)
 
-    def check(self, *, adaptive: bool) -> None:
+    def check_settings(self, *, adaptive: bool) -> None:
         if self.mu is not None and adaptive:
             raise InputError(
                 f"mu={self.mu:g}: λ = μ·γ_G·γ_L·steps speaks of SGD steps, and an adaptive optimizer's have no such "
                 "length; give lam instead"
             )
 
-    def begin_task(self, server: ServerState, task: int) -> None:
-        if task > 1 or self.anchor_first_task:
-            server.tensors["anchor"] = server.theta.clone()
+    def begin_task(self, server: ServerState, context: ServerContext) -> None:
+        if context.task > 1 or self.anchor_first_task:
+            server.anchor = server.theta.clone()
 
-    def server_step(self, server: ServerState, mean: Tensors, info: RoundInfo) -> Numbers:
-        server.theta.add_(mean["theta"], alpha=info.server_lr)
-        anchor = server.tensors.get("anchor")
-        if anchor is None:
-            return {}
+    def server_step(self, server: ServerState, mean: Tensors, info: RoundInfo) -> StepReport:
+        server.theta.add_(mean["theta"], alpha=info.server_lr)  # line 17
+        if server.anchor is None:
+            return StepReport()
         lam, mu = self.strengths(info)
         if lam > 0:
-            server.theta.lerp_(anchor, lam / (1 + lam))
-        return {"lam": lam} if mu is None else {"lam": lam, "mu": mu}
+            server.theta.lerp_(server.anchor, lam / (1 + lam))  # line 18
+        return StepReport(lam, mu)
 
     def strengths(self, info: RoundInfo) -> tuple[float, float | None]:
         """(λ, μ) of this round; μ is not defined for adaptive clients or when nobody moved."""

@@ -20,7 +20,7 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from fedspecial.core.messages import Broadcast, ServerState
-from fedspecial.methods.base import ClientContext, Method, ProximalTerm
+from fedspecial.methods.base import ClientContext, Method, ProximalTerm, ServerContext
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -36,14 +36,14 @@ class SpecialC(Method):
     halve_lambda: bool = False
     """Use λ/2, so that equal λ means an equal pull in SPECIAL and SPECIAL-C."""
 
-    def begin_task(self, server: ServerState, task: int) -> None:
-        if task > 1:
-            server.tensors["anchor"] = server.theta.clone()
+    def begin_task(self, server: ServerState, context: ServerContext) -> None:
+        if context.task > 1:
+            server.anchor = server.theta.clone()
 
     def broadcast(self, server: ServerState, client: int, task: int, round: int) -> Broadcast:
         message = super().broadcast(server, client, task, round)
-        if self.lam > 0 and "anchor" in server.tensors:
-            message.payloads["anchor"] = server.tensors["anchor"]
+        if self.lam > 0 and server.anchor is not None:
+            message.payloads["anchor"] = server.anchor
         return message
 
     def proximal_term(self, context: ClientContext) -> ProximalTerm | None:

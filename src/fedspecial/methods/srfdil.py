@@ -67,17 +67,17 @@ class SrFdil(Method):
 
     # --- server half ------------------------------------------------------------------------------------------
 
-    def arrival(self, server: ServerState, context: ServerContext) -> Exchange:
+    def begin_task(self, server: ServerState, context: ServerContext) -> Exchange:
         """With ``choice=importance``, hear how much each client has to tell about old and new data."""
         if self.choice == "uniform" or context.task == 1:
             return
         message = Broadcast(context.task, 0, {"theta": server.theta})
-        answers = yield Query("importance", lambda client: message, fault=_unimportant)
-        told = {client: answer.numbers for client, answer in answers.items() if answer.numbers}
-        clients = torch.tensor(sorted(told), dtype=torch.int64)
+        results = yield Query("importance", lambda client: message, check=_check_importance)
+        reported = {client: result.numbers for client, result in results.items() if result.numbers}
+        clients = torch.tensor(sorted(reported), dtype=torch.int64)
         importance = torch.zeros(context.problem.clients, dtype=torch.float64)
         for name in ("score", "loss"):
-            values = torch.tensor([told[int(client)][name] for client in clients], dtype=torch.float64)
+            values = torch.tensor([reported[int(client)][name] for client in clients], dtype=torch.float64)
             importance[clients] += scaled(values)
         server.tensors["importance"] = importance
 
@@ -93,7 +93,7 @@ class SrFdil(Method):
         arrivals = np.divide(waits, weights, out=np.full(clients, np.inf), where=weights > 0)
         return sorted(int(client) for client in np.lexsort((waits, arrivals))[:count])
 
-    def departure(self, server: ServerState, context: ServerContext) -> Exchange:
+    def end_task(self, server: ServerState, context: ServerContext) -> Exchange:
         if self.cache == 0 or context.last:
             return
         if self.scores == "refed":
@@ -102,34 +102,34 @@ class SrFdil(Method):
         groups = (context.task, context.num_classes)
         shapes = {"means": (*groups, context.problem.features), "counts": groups}
 
-        def fault(client: int, answer: QueryResult) -> str | None:
-            found = {name: tuple(tensor.shape) for name, tensor in answer.tensors.items()}
-            return None if found == shapes else f"it sent {found} instead of {shapes}"
+        def check(client: int, result: QueryResult) -> str | None:
+            sent = {name: tuple(tensor.shape) for name, tensor in result.tensors.items()}
+            return None if sent == shapes else f"it sent {sent} instead of {shapes}"
 
-        answers = yield Query("means", lambda client: Broadcast(context.task, 0, {"theta": server.theta}), fault=fault)
-        if answers:
-            heard = sorted(answers)
-            shared = _weighted_mean([answers[client].tensors for client in heard])
-            yield Query("cache", lambda client: Broadcast(context.task, 0, {"means": shared}), heard)
+        results = yield Query("means", lambda client: Broadcast(context.task, 0, {"theta": server.theta}), check=check)
+        if results:
+            clients = sorted(results)
+            shared = _weighted_mean([results[client].tensors for client in clients])
+            yield Query("cache", lambda client: Broadcast(context.task, 0, {"means": shared}), clients)
 
     # --- client half ------------------------------------------------------------------------------------------
 
-    def answer(self, context: ClientContext, stage: str) -> QueryResult:
-        if stage == "importance":
+    def answer_query(self, context: ClientContext, query: str) -> QueryResult:
+        if query == "importance":
             return _importance(context)
         pool = _pool(context)
-        if stage == "means":
+        if query == "means":
             # Kept until the global means come, so that samples go through the network once.
             h = context.state.tensors["features"] = features(context.model.module, context.data, pool)
             means, counts = class_means(h, pool, context.broadcast.task, context.num_classes)
             return QueryResult({"means": means, "counts": counts})
-        if stage == "cache":
+        if query == "cache":
             h = context.state.tensors.pop("features")
             own, _ = class_means(h, pool, context.broadcast.task, context.num_classes)
             scores = prototype_scores(h, pool, own, context.broadcast.vectors["means"], self.lam)
             self._keep(context, pool, scores, best_of_each(scores, pool, self.cache))
             return QueryResult()
-        assert stage == "refed"
+        assert query == "refed"
         scores = gradient_importance(
             context.model, context.data, pool, self.lam, lr=self.personal_lr, passes=self.passes, rng=context.rng
         )
@@ -157,18 +157,18 @@ def _pool(context: ClientContext) -> Pool:
     return Pool(*(torch.cat(both) for both in zip(old, new, strict=True)))
 
 
-def _weighted_mean(answers: list[Tensors]) -> Tensor:
+def _weighted_mean(results: list[Tensors]) -> Tensor:
     """μ_{d,y} = Σ_m n_{m,d,y}·μ_{m,d,y} / Σ_m n_{m,d,y}; zero where nobody has that class."""
-    counts = torch.stack([answer["counts"] for answer in answers]).double()[..., None]
-    sums = (torch.stack([answer["means"] for answer in answers]).double() * counts).sum(0)
+    counts = torch.stack([result["counts"] for result in results]).double()[..., None]
+    sums = (torch.stack([result["means"] for result in results]).double() * counts).sum(0)
     return (sums / counts.sum(0).clamp(min=1)).float()
 
 
-def _unimportant(client: int, answer: QueryResult) -> str | None:
-    """Two numbers, or none from a client without new samples."""
-    told = answer.numbers
-    if told and (set(told) != {"score", "loss"} or not all(map(math.isfinite, told.values()))):
-        return f"it sent {told} instead of a score and a loss"
+def _check_importance(client: int, result: QueryResult) -> str | None:
+    """A result has two numbers, or none from a client without new samples."""
+    sent = result.numbers
+    if sent and (set(sent) != {"score", "loss"} or not all(map(math.isfinite, sent.values()))):
+        return f"it sent {sent} instead of a score and a loss"
     return None
 
 

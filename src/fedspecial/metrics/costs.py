@@ -35,15 +35,15 @@ def bytes_per_client(rounds: Events, direction: str) -> float:
     return total / sum(len(r["clients"]) for r in rounds)
 
 
-def bytes_once(rounds: Events, stages: Events, clients: int, tasks: int) -> float:
-    """Mean bytes per client and task, up and down, that are not sent every round: payloads, and stages at borders."""
-    total: int = sum(r["bytes_once"] for r in rounds) + sum(s["bytes_up"] + s["bytes_down"] for s in stages)
+def bytes_once(rounds: Events, queries: Events, clients: int, tasks: int) -> float:
+    """Mean bytes per client and task, up and down, that are not sent every round: payloads and queries."""
+    total: int = sum(r["bytes_once"] for r in rounds) + sum(q["bytes_up"] + q["bytes_down"] for q in queries)
     return total / (clients * tasks)
 
 
-def seconds_between_tasks(borders: Events, tasks: int) -> float:
+def seconds_between_tasks(boundaries: Events, tasks: int) -> float:
     """Mean per task of what a method does when tasks begin and end."""
-    total: float = sum(b["seconds"] for b in borders)
+    total: float = sum(b["seconds"] for b in boundaries)
     return total / tasks
 
 
