@@ -168,7 +168,8 @@ def _list(scale: str, data: str | None) -> None:
     for line in skipped:
         out.print(f"skipped: {line}", markup=False)
     out.print(
-        f"Times are for scale {scale}, three seeds and {available_cores()} cores, each study on its own; studies share runs.",
+        f"Times are for scale {scale}, three seeds and {available_cores()} cores, each study on its own; "
+        "studies share runs.",
         markup=False,
     )
 

@@ -216,6 +216,10 @@ class RunFinished:
     model_sha256: str
 
 
+EXECUTION_EVENTS = frozenset({EngineStarted.event, WorkerLost.event})
+"""Events about how a run is executed. All others are the same in every execution of the same run, except for times."""
+
+
 class EventLog:
     """Append-only JSON lines. A checkpoint remembers length and hash; `cut` goes back to such a length."""
 
