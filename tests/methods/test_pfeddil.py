@@ -18,7 +18,8 @@ from fedspecial.core.events import QueryFinished, RoundFinished, of_kind, read_e
 from fedspecial.core.messages import Broadcast, ClientState, ServerState
 from fedspecial.methods import pfeddil_slots as slots
 from fedspecial.methods.base import Method, QueryResult
-from fedspecial.methods.pfeddil import PFedDil, gate, shuffled
+from fedspecial.methods.pfeddil import PFedDil, gate
+from fedspecial.methods.pfeddil_shuffle import shuffled
 from fedspecial.runs.build import load_benchmark, make_federation, prepare
 from fedspecial.runs.directory import create
 from fedspecial.runs.evaluate import evaluate

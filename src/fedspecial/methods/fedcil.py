@@ -44,22 +44,46 @@ EVEN = 0.5
 
 @dataclass(frozen=True)
 class FedCil(Method):
+    """Replay images of a class-conditional GAN that clients and server train together.
+
+    min_θ w·CE(f(x), y) + (1 − w)·CE(f(x_r), y_r), x_r = G⁻(z, y_r)
+
+    Args:
+        importance: Weight w of the new task's samples, in [0, 1]; the rest is for replayed images.
+        consistency: Weight of the consistency terms of the critic, ≥ 0.
+        server_iterations: Steps on the averaged GAN at the server after each round, ≥ 0.
+        server_batch: Images per batch at the server, ≥ 2.
+        gan_every: Batches of the classifier per step on the GAN, ≥ 1.
+        gan_lr: Learning rate of generator and critic, > 0.
+        gan_betas: Adam's two decay rates, each in [0, 1).
+        gan_weight_decay: Weight decay of generator and critic, ≥ 0.
+        generator_width: Channels of generator and critic, ≥ 1.
+        gan_size: Largest height and width of the GAN's images, ≥ 8; larger images are resized.
+
+    Example:
+        ``fedspecial.run("digits-shift", method=FedCil(importance=0.5))``
+
+    Reference:
+        Qi, Zhao and Li, Better Generative Replay for Continual Federated Learning, ICLR 2023.
+    """
+
     name: ClassVar[str] = "fedcil"
     fedavg_when: ClassVar = {"importance": 1.0, "consistency": 0.0, "server_iterations": 0}
     kinds: ClassVar = ("image",)
     memory_excluded: ClassVar = frozenset({"payload/old_generator"})
 
-    importance: Share = 0.5
-    consistency: Strength = 1.0
-    server_iterations: Annotated[int, Field(ge=0)] = 50
-    server_batch: Annotated[int, Field(ge=2)] = 32
-    gan_every: Annotated[int, Field(ge=1)] = 1
-    """Batches of the classifier to one step on the GAN."""
-    gan_lr: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1e-4
-    gan_betas: tuple[Beta, Beta] = (0.5, 0.99)
-    gan_weight_decay: Strength = 1e-5
-    generator_width: Annotated[int, Field(ge=1)] = 64
-    gan_size: Annotated[int, Field(ge=8)] = LARGEST
+    importance: Annotated[Share, Field(description="weight of new samples; the rest is for replayed images")] = 0.5
+    consistency: Annotated[Strength, Field(description="weight of the critic's consistency terms")] = 1.0
+    server_iterations: Annotated[int, Field(ge=0, description="steps on the averaged GAN after each round")] = 50
+    server_batch: Annotated[int, Field(ge=2, description="images per batch at the server")] = 32
+    gan_every: Annotated[int, Field(ge=1, description="batches of the classifier per step on the GAN")] = 1
+    gan_lr: Annotated[float, Field(gt=0, allow_inf_nan=False, description="learning rate of generator and critic")] = (
+        1e-4
+    )
+    gan_betas: Annotated[tuple[Beta, Beta], Field(description="Adam's two decay rates")] = (0.5, 0.99)
+    gan_weight_decay: Annotated[Strength, Field(description="weight decay of generator and critic")] = 1e-5
+    generator_width: Annotated[int, Field(ge=1, description="channels of generator and critic")] = 64
+    gan_size: Annotated[int, Field(ge=8, description="largest side of the GAN's images, in pixels")] = LARGEST
 
     def networks(self, problem: ProblemSpec) -> dict[str, nn.Module]:
         shape, width = self.gan_shape(problem), self.generator_width
