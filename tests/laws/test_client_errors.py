@@ -68,5 +68,5 @@ def test_an_exception_on_a_client_is_reported_with_its_place(method: Method, mes
 
 
 def test_an_input_error_stays_as_it_is(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="^cache=0: give a positive number$"):
+    with pytest.raises(InputError, match=r"^cache=0: give a positive number$"):
         run(tmp_path / "run", Refusing())

@@ -92,11 +92,6 @@ class Benchmark:
     def task_names(self) -> list[str]:
         return [domain.name for domain in self.domains]
 
-    def batch(self, samples: Samples, rows: Tensor, device: torch.device) -> tuple[Tensor, Tensor]:
-        """These rows as the model takes them, and their labels."""
-        x, y = samples.x.index_select(0, rows), samples.y.index_select(0, rows)
-        return self.inputs(x.to(device)), y.to(device)
-
     def inputs(self, x: Tensor) -> Tensor:
         """Inputs as the model takes them: images normalised, anything else as it is."""
         if x.dtype != torch.uint8:

@@ -11,7 +11,7 @@ import numpy as np
 from fedspecial.data.benchmark import Benchmark, Domain
 
 
-class Rows(Protocol):
+class ClientRows(Protocol):
     """A partition, as far as training needs it: client → row numbers."""
 
     def rows(self, client: int) -> np.ndarray: ...
@@ -26,8 +26,8 @@ class Federation:
 
     benchmark: Benchmark
     clients: int
-    partition: Callable[[int, Domain], Rows]
-    _dealt: dict[int, Rows] = field(default_factory=dict)
+    partition: Callable[[int, Domain], ClientRows]
+    _dealt: dict[int, ClientRows] = field(default_factory=dict)
     _outputs: dict[int, int] = field(default_factory=dict)
 
     @property

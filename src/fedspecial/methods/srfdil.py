@@ -180,7 +180,7 @@ def _pool(context: ClientContext) -> Pool:
 
 
 def _weighted_mean(results: list[Tensors]) -> Tensor:
-    """μ_{d,y} = Σ_m n_{m,d,y}·μ_{m,d,y} / Σ_m n_{m,d,y}; zero where nobody has that class."""
+    """μ_{d,y} = Σ_m n_{m,d,y}·μ_{m,d,y} / Σ_m n_{m,d,y}; zero where no client has that class."""
     counts = torch.stack([result["counts"] for result in results]).double()[..., None]
     sums = (torch.stack([result["means"] for result in results]).double() * counts).sum(0)
     return (sums / counts.sum(0).clamp(min=1)).float()

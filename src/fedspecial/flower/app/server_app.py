@@ -80,7 +80,7 @@ def serve(grid: Grid, run_config: Mapping[str, Any], listeners: tuple[Listener, 
         run = prepare(folder, resolved, federation, None, saved, (books.listen, *listeners), connect)
         with contextlib.closing(run.log):
             run.quorum = lambda: books.engine.needed
-            run.enough = lambda task, rounds: rounds > 0 and told_to_end(folder) == task
+            run.ends_early = lambda task, rounds: rounds > 0 and told_to_end(folder) == task
             books.follow(run)
             _gather(books, plan.policy.needed(resolved.config.clients_per_round))
             run_remaining(folder, resolved, run, saved, data)
