@@ -179,15 +179,15 @@ DATA = {
     "no domains": ([], "no domains"),
     "a domain without training samples": (
         [domain("a", TWO), domain("b", [], test=TWO)],
-        "domain 'b' train: it is empty",
+        "domain 'b' train: has no samples",
     ),
-    "a domain without test samples": ([domain("a", TWO), domain("b", TWO, test=[])], "domain 'b' test: it is empty"),
-    "a first domain that is empty": ([domain("a", [], test=TWO), domain("b", TWO)], "empty"),
+    "a domain without test samples": ([domain("a", TWO), domain("b", TWO, test=[])], "domain 'b' test: has no samples"),
+    "a first domain that is empty": ([domain("a", [], test=TWO), domain("b", TWO)], "has no samples"),
     "label sets that differ": ([domain("a", TWO), domain("b", [0, 1, 2] * 10)], "domain 'b': its labels differ"),
     "a label set that is smaller": ([domain("a", [0, 1, 2] * 10), domain("b", TWO)], "[2]"),
     "images of another size": ([domain("a", TWO), domain("b", TWO, (3, 9, 8))], "shape 3×9×8, expected 3×8×8"),
     "images of another colour": ([domain("a", TWO), domain("b", TWO, (1, 8, 8))], "shape 1×8×8, expected 3×8×8"),
-    "a domain twice": ([domain("a", TWO), domain("a", TWO)], "'a' is there twice"),
+    "a domain twice": ([domain("a", TWO), domain("a", TWO)], "'a' occurs twice"),
     "a negative label": ([domain("a", [-1, 1] * 10)], "label -1"),
 }
 

@@ -8,13 +8,13 @@ import pytest
 
 @pytest.fixture
 def cache(tmp_path: Path) -> Path:
-    """A cache folder of the test's own."""
+    """A cache folder for one test."""
     return tmp_path / "cache"
 
 
 @pytest.fixture(scope="session")
 def real() -> Path:
-    """The folder with the real data; the test is passed over on a machine that has none."""
+    """The folder with the real data; the test is skipped on a machine without it."""
     folder = os.environ.get("FEDSPECIAL_DATA")
     if not folder or not Path(folder).is_dir():
         pytest.skip("FEDSPECIAL_DATA is not set")

@@ -1,4 +1,4 @@
-"""Small files in the published formats, for machines that have no data."""
+"""Small files in the published formats, for machines without the data."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def image(path: Path, value: int, side: int = 20) -> None:
 
 
 def tree(root: Path, domains: Sequence[str], classes: Sequence[str], count: int = 10) -> Path:
-    """Images of one even grey each, `count` a class, so that a decoded one tells which it is."""
+    """Images of one grey value each, `count` per class, so that the grey value identifies the image."""
     for d, domain in enumerate(domains):
         for c, name in enumerate(classes):
             for number in range(count):

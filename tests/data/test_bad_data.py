@@ -1,4 +1,4 @@
-"""Bad data is one line with the file and the row; with on_bad=skip it is left out, counted and told."""
+"""A bad sample is reported in one line with its file and row; with on_bad=skip it is skipped, counted and reported."""
 
 from __future__ import annotations
 
@@ -15,33 +15,33 @@ from fedspecial.data import catalogue
 from fedspecial.errors import InputError
 
 
-def refused(name: str, message: str, **words: Any) -> None:
+def refused(name: str, message: str, **settings: Any) -> None:
     with pytest.raises(InputError, match=message) as caught:
-        catalogue.load(name, **words)
+        catalogue.load(name, **settings)
     assert "\n" not in str(caught.value)
 
 
-def skipped(name: str, **words: Any) -> tuple[int, list[str]]:
-    """Training samples left over, and what was said."""
-    said: list[str] = []
-    benchmark = catalogue.load(name, on_bad="skip", notice=said.append, **words)
-    return sum(len(domain.train) + len(domain.test) for domain in benchmark.domains), said
+def skipped(name: str, **settings: Any) -> tuple[int, list[str]]:
+    """The number of samples that remain, and the notices."""
+    notices: list[str] = []
+    benchmark = catalogue.load(name, on_bad="skip", notice=notices.append, **settings)
+    return sum(len(domain.train) + len(domain.test) for domain in benchmark.domains), notices
 
 
-def test_a_corrupt_image(tmp_path: Path, cache: Path) -> None:
+def test_a_corrupt_image_is_named(tmp_path: Path, cache: Path) -> None:
     entry = catalogue.entry("pacs")
     factories.tree(tmp_path / "PACS", entry.domains, entry.classes, 4)
     (tmp_path / "PACS/photo/guitar/001.png").write_bytes(b"\x89PNG but no more")
-    words = {"data": tmp_path, "image_size": 16, "cache": cache}
-    refused("pacs", r"PACS/photo/guitar/001\.png: not a readable image", **words)
-    left, said = skipped("pacs", **words)
+    settings = {"data": tmp_path, "image_size": 16, "cache": cache}
+    refused("pacs", r"PACS/photo/guitar/001\.png: not a readable image", **settings)
+    left, notices = skipped("pacs", **settings)
     assert left == 4 * 7 * 4 - 1
-    assert said[0].startswith("domain 'photo': 1 sample skipped; first: PACS/photo/guitar/001.png")
-    refused("pacs", r"PACS/photo/guitar/001\.png", **words)
+    assert notices[0].startswith("domain 'photo': 1 sample skipped; first: PACS/photo/guitar/001.png")
+    refused("pacs", r"PACS/photo/guitar/001\.png", **settings)
 
 
 @pytest.mark.parametrize("how", ["cut gzip", "cut content"])
-def test_a_truncated_idx(tmp_path: Path, cache: Path, how: str) -> None:
+def test_a_truncated_idx_file_is_reported_by_row(tmp_path: Path, cache: Path, how: str) -> None:
     factories.digit10(tmp_path)
     path = tmp_path / "MNIST/raw/train-images-idx3-ubyte.gz"
     content = gzip.decompress(path.read_bytes())
@@ -49,56 +49,56 @@ def test_a_truncated_idx(tmp_path: Path, cache: Path, how: str) -> None:
         path.write_bytes(path.read_bytes()[:-9000])
     else:
         path.write_bytes(gzip.compress(content[: 16 + 784 * 25 + 100]))
-    words = {"data": tmp_path, "domains": ("mnist",), "cache": cache}
-    refused("digit10", r"train-images-idx3-ubyte\.gz: truncated at row \d+: 30 rows promised", **words)
-    left, said = skipped("digit10", **words)
+    settings = {"data": tmp_path, "domains": ("mnist",), "cache": cache}
+    refused("digit10", r"train-images-idx3-ubyte\.gz: truncated at row \d+: 30 rows announced", **settings)
+    left, notices = skipped("digit10", **settings)
     assert 30 < left < 50
-    assert "skipped" in said[0]
+    assert "skipped" in notices[0]
 
 
-def test_an_idx_that_is_none(tmp_path: Path, cache: Path) -> None:
+def test_a_file_that_is_not_idx_is_refused(tmp_path: Path, cache: Path) -> None:
     factories.digit10(tmp_path)
     path = tmp_path / "MNIST/raw/train-labels-idx1-ubyte.gz"
     path.write_bytes(gzip.compress(b"<html>not found</html>"))
     refused("digit10", r"train-labels.*not an idx file", data=tmp_path, domains=("mnist",), cache=cache)
     path.write_bytes(b"plain")
-    refused("digit10", r"train-labels.*not a whole gzip file", data=tmp_path, domains=("mnist",), cache=cache)
+    refused("digit10", r"train-labels.*not a complete gzip file", data=tmp_path, domains=("mnist",), cache=cache)
 
 
-def test_a_label_outside_the_set(tmp_path: Path, cache: Path) -> None:
+def test_a_label_outside_the_label_set_is_a_bad_sample(tmp_path: Path, cache: Path) -> None:
     factories.digit10(tmp_path)
     body = bytes([0, 1, 2, 12, *range(4, 10)] * 3)
     path = tmp_path / "MNIST/raw/train-labels-idx1-ubyte.gz"
     path.write_bytes(gzip.compress(struct.pack(">II", 0x801, 30) + body))
-    words = {"data": tmp_path, "domains": ("mnist",), "cache": cache}
-    refused("digit10", r"train-labels-idx1-ubyte\.gz: row 4: label 12 is outside 0…9", **words)
+    settings = {"data": tmp_path, "domains": ("mnist",), "cache": cache}
+    refused("digit10", r"train-labels-idx1-ubyte\.gz: row 4: label 12 is outside 0…9", **settings)
     path.write_bytes(gzip.compress(struct.pack(">II", 0x801, 30) + bytes([*range(10)] * 2 + [12] + [*range(1, 10)])))
-    left, said = skipped("digit10", **words)
+    left, notices = skipped("digit10", **settings)
     assert left == 49
-    assert "row 21: label 12" in said[0]
+    assert "row 21: label 12" in notices[0]
 
 
-def test_a_spoilt_line_of_usps(tmp_path: Path, cache: Path) -> None:
+def test_a_malformed_line_of_usps_is_a_bad_sample(tmp_path: Path, cache: Path) -> None:
     factories.digit10(tmp_path)
     path = tmp_path / "USPS/usps.bz2"
     lines = bz2.decompress(path.read_bytes()).split(b"\n")
     lines[4] = b"5 1:0.2 2"
     path.write_bytes(bz2.compress(b"\n".join(lines)))
-    words = {"data": tmp_path, "domains": ("usps",), "cache": cache}
-    refused("digit10", r"usps\.bz2: row 5: not 'label index:value", **words)
-    assert skipped("digit10", **words)[0] == 49
+    settings = {"data": tmp_path, "domains": ("usps",), "cache": cache}
+    refused("digit10", r"usps\.bz2: row 5: not 'label index:value", **settings)
+    assert skipped("digit10", **settings)[0] == 49
     path.write_bytes(path.read_bytes()[:50])
-    refused("digit10", r"usps\.bz2: not a whole bzip2 file", **words)
+    refused("digit10", r"usps\.bz2: not a complete bzip2 file", **settings)
 
 
-def test_a_damaged_mat(tmp_path: Path, cache: Path) -> None:
+def test_a_damaged_mat_file_is_refused(tmp_path: Path, cache: Path) -> None:
     factories.digit10(tmp_path)
     path = tmp_path / "SVHN/train_32x32.mat"
     path.write_bytes(path.read_bytes()[:5000])
-    refused("digit10", r"train_32x32\.mat: not a whole MATLAB v5", data=tmp_path, domains=("svhn",), cache=cache)
+    refused("digit10", r"train_32x32\.mat: not a complete MATLAB v5", data=tmp_path, domains=("svhn",), cache=cache)
 
 
-def test_a_truncated_cifar(tmp_path: Path) -> None:
+def test_a_truncated_cifar_file_is_reported_by_row(tmp_path: Path) -> None:
     factories.cifar(tmp_path)
     path = tmp_path / "cifar-100-binary/train.bin"
     path.write_bytes(path.read_bytes() + b"\0" * 100)
@@ -106,7 +106,7 @@ def test_a_truncated_cifar(tmp_path: Path) -> None:
     assert skipped("cifar100", data=tmp_path)[0] == 400
 
 
-def test_a_class_missing_in_one_domain(tmp_path: Path, cache: Path) -> None:
+def test_a_class_that_is_missing_in_one_domain_is_refused(tmp_path: Path, cache: Path) -> None:
     factories.tree(tmp_path, ("a", "b"), ("cat", "dog"), 5)
     for file in (tmp_path / "b/dog").iterdir():
         file.unlink()
@@ -114,42 +114,42 @@ def test_a_class_missing_in_one_domain(tmp_path: Path, cache: Path) -> None:
     assert catalogue.load("folders", data=tmp_path, domains=("a",), cache=cache).classes == ("cat", "dog")
 
 
-def test_a_folder_that_is_no_class(tmp_path: Path, cache: Path) -> None:
+def test_a_folder_that_is_not_a_class_is_refused(tmp_path: Path, cache: Path) -> None:
     entry = catalogue.entry("vlcs")
     factories.tree(tmp_path / "VLCS", entry.domains, entry.classes, 4)
     factories.image(tmp_path / "VLCS/SUN09/sofa/1.png", 3)
-    words = {"data": tmp_path, "image_size": 16, "cache": cache}
-    refused("vlcs", r"VLCS/SUN09/sofa: 'sofa' is not one of the classes", **words)
-    assert skipped("vlcs", **words)[0] == 80
+    settings = {"data": tmp_path, "image_size": 16, "cache": cache}
+    refused("vlcs", r"VLCS/SUN09/sofa: 'sofa' is not one of the classes", **settings)
+    assert skipped("vlcs", **settings)[0] == 80
 
 
-def test_an_empty_site(tmp_path: Path, cache: Path) -> None:
+def test_a_site_without_images_is_refused_or_skipped(tmp_path: Path, cache: Path) -> None:
     for site in ("north", "south"):
         factories.tree(tmp_path / site, ("a", "b"), ("cat", "dog"), 5)
     (tmp_path / "east").mkdir()
-    refused("folders", r"east/a: no images there", data=tmp_path, cache=cache)
-    said: list[str] = []
-    benchmark = catalogue.load("folders", data=tmp_path, cache=cache, on_bad="skip", notice=said.append)
+    refused("folders", r"east/a: contains no images", data=tmp_path, cache=cache)
+    notices: list[str] = []
+    benchmark = catalogue.load("folders", data=tmp_path, cache=cache, on_bad="skip", notice=notices.append)
     assert benchmark.domains[0].sites is not None
     assert [len(rows) > 0 for rows in benchmark.domains[0].sites] == [False, True, True]
-    assert "east/a" in said[0]
+    assert "east/a" in notices[0]
 
 
-def test_text_in_another_encoding(tmp_path: Path) -> None:
+def test_text_in_another_encoding_is_a_bad_sample(tmp_path: Path) -> None:
     factories.fdu(tmp_path)
     path = tmp_path / "FDU-MTL/dvd.task.train"
     path.write_bytes(path.read_bytes().replace(b"number 7", b"caf\xe9 7"))
     refused("fdu-mtl", r"FDU-MTL/dvd\.task\.train: row 8: not UTF-8 text \(byte 0xe9 at position \d+\)", data=tmp_path)
-    left, said = skipped("fdu-mtl", data=tmp_path)
+    left, notices = skipped("fdu-mtl", data=tmp_path)
     assert left == 159
-    assert "domain 'dvd': 1 sample skipped" in said[0]
+    assert "domain 'dvd': 1 sample skipped" in notices[0]
 
 
 @pytest.mark.parametrize(
     ("line", "message"),
     [("no tab here", "row 3: no tab"), ("3\ta text", "row 3: label '3' is not one of 0, 1")],
 )
-def test_a_spoilt_review(tmp_path: Path, line: str, message: str) -> None:
+def test_a_malformed_review_is_a_bad_sample(tmp_path: Path, line: str, message: str) -> None:
     factories.fdu(tmp_path)
     path = tmp_path / "FDU-MTL/books.task.train"
     lines = path.read_text().splitlines()
@@ -159,7 +159,7 @@ def test_a_spoilt_review(tmp_path: Path, line: str, message: str) -> None:
     assert skipped("fdu-mtl", data=tmp_path)[0] == 159
 
 
-def test_a_tsv_without_its_column_or_with_too_few(tmp_path: Path) -> None:
+def test_a_tsv_file_must_have_the_expected_columns(tmp_path: Path) -> None:
     factories.glue(tmp_path)
     path = tmp_path / "SST-2/train.tsv"
     text = path.read_text()
@@ -180,26 +180,26 @@ CSV = "domain,label,age,kind\n" + "".join(f"d{n % 2},{n // 2 % 2},{n},{'x' if n 
         (CSV.replace("d1,1,7,x", "d1,1,7"), r"t\.csv: row 9: 3 columns, expected 4"),
         (CSV.replace("d1,1,7,x", "d1,,7,x"), r"t\.csv: row 9: the label is empty"),
         (CSV.replace("d1,1,7,x", "d1,1,inf,x"), r"t\.csv: row 9: column 'age': 'inf' is not a number"),
-        ("", r"t\.csv: it is empty"),
+        ("", r"t\.csv: the file is empty"),
     ],
 )
-def test_a_spoilt_table(tmp_path: Path, content: str, message: str) -> None:
+def test_a_malformed_table_is_refused_by_row(tmp_path: Path, content: str, message: str) -> None:
     (tmp_path / "t.csv").write_text(content)
     refused("folders", message, data=tmp_path)
 
 
-def test_a_spoilt_row_of_a_table_can_be_skipped(tmp_path: Path) -> None:
+def test_a_malformed_row_of_a_table_can_be_skipped(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text(CSV.replace("d1,1,7,x", "d1,1,old,x"))
-    left, said = skipped("folders", data=tmp_path)
+    left, notices = skipped("folders", data=tmp_path)
     assert left == 39
-    assert "1 sample skipped" in said[0]
+    assert "1 sample skipped" in notices[0]
 
 
 @pytest.mark.parametrize(
     ("line", "message"),
     [("{", "not JSON"), ('{"domain": "d0", "label": 1}', "no field 'text'"), ("[1]", "no field 'domain'")],
 )
-def test_a_spoilt_json_line(tmp_path: Path, line: str, message: str) -> None:
+def test_a_malformed_json_line_is_a_bad_sample(tmp_path: Path, line: str, message: str) -> None:
     path = factories.jsonl(tmp_path / "t.jsonl")
     lines = path.read_text().splitlines()
     lines[5] = line
@@ -208,7 +208,7 @@ def test_a_spoilt_json_line(tmp_path: Path, line: str, message: str) -> None:
     assert skipped("folders", data=tmp_path)[0] == 39
 
 
-def test_a_spoilt_patient(tmp_path: Path) -> None:
+def test_a_malformed_row_of_heart_is_a_bad_sample(tmp_path: Path) -> None:
     factories.heart(tmp_path)
     path = tmp_path / "HeartDisease/processed.va.data"
     text = path.read_text().splitlines()
@@ -219,7 +219,7 @@ def test_a_spoilt_patient(tmp_path: Path) -> None:
     assert skipped("heart", data=tmp_path)[0] == 4 * 24 - 1
 
 
-def test_domains_with_other_labels_are_refused_when_domain_incremental(tmp_path: Path) -> None:
+def test_domains_with_different_labels_are_refused_in_a_domain_incremental_run(tmp_path: Path) -> None:
     rows = [
         f'{{"domain": "{d}", "label": {n % c}, "text": "t {n}"}}' for d, c in (("a", 2), ("b", 3)) for n in range(30)
     ]

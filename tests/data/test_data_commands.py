@@ -1,4 +1,4 @@
-"""fedspecial data: list, check, show."""
+"""The commands `fedspecial data list`, `check` and `show`."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ def _own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("FEDSPECIAL_DATA", raising=False)
 
 
-def call(*words: str) -> Any:
+def call(*arguments: str) -> Any:
     from typer.testing import CliRunner
 
     from fedspecial.cli.data import app
 
-    return CliRunner().invoke(app, list(words))
+    return CliRunner().invoke(app, list(arguments))
 
 
-def test_list_tells_order_sizes_licence_and_place(tmp_path: Path) -> None:
+def test_list_shows_order_sizes_licence_and_source(tmp_path: Path) -> None:
     factories.digit10(tmp_path)
     text = call("list", "--data", str(tmp_path)).output
     assert "1. usps          7,291 + 2,007; found 30 + 20" in text
@@ -44,19 +44,19 @@ def test_list_needs_no_data_folder() -> None:
     assert "found nothing" in result.output
 
 
-def test_smaller_than_published_is_told_and_only_strict_minds(tmp_path: Path) -> None:
+def test_less_than_published_is_reported_and_fails_only_with_strict(tmp_path: Path) -> None:
     factories.digit10(tmp_path)
-    words = ["check", "digit10", "--data", str(tmp_path)]
-    result = call(*words)
+    arguments = ["check", "digit10", "--data", str(tmp_path)]
+    result = call(*arguments)
     assert result.exit_code == 0, result.output
     assert (
         "smaller usps: 30 train, 20 test, 3×32×32, 10 labels; smaller than published (7,291 + 2,007)" in result.output
     )
     assert "4 domains agree in shape and labels" in result.output
-    assert call(*words, "--strict").exit_code == 2
+    assert call(*arguments, "--strict").exit_code == 2
 
 
-def test_missing_files_are_named_with_the_place(tmp_path: Path) -> None:
+def test_missing_files_are_named_with_their_source(tmp_path: Path) -> None:
     factories.digit10(tmp_path)
     (tmp_path / "SVHN/test_32x32.mat").unlink()
     result = call("check", "digit10", "--data", str(tmp_path))
@@ -64,14 +64,14 @@ def test_missing_files_are_named_with_the_place(tmp_path: Path) -> None:
     assert "svhn: SVHN/test_32x32.mat is missing (get it from http://ufldl.stanford.edu/housenumbers/)" in result.output
 
 
-def test_words_choose_what_is_checked(tmp_path: Path) -> None:
+def test_settings_select_what_is_checked(tmp_path: Path) -> None:
     factories.digit10(tmp_path)
     result = call("check", "digit10", "domains=femnist,mnist", "--data", str(tmp_path))
     assert "femnist: 30 train" in result.output
     assert "usps" not in result.output
 
 
-def test_unreadable_samples_exit_2_unless_skipping_is_asked(tmp_path: Path) -> None:
+def test_unreadable_samples_exit_with_2_unless_they_are_skipped(tmp_path: Path) -> None:
     factories.fdu(tmp_path)
     path = tmp_path / "FDU-MTL/books.task.test"
     path.write_bytes(path.read_bytes() + b"1\tcaf\xe9\n")
@@ -81,30 +81,30 @@ def test_unreadable_samples_exit_2_unless_skipping_is_asked(tmp_path: Path) -> N
     assert call("check", "fdu-mtl", "on_bad=skip", "--data", str(tmp_path)).exit_code == 0
 
 
-def test_check_reads_the_files_although_they_are_cached(tmp_path: Path) -> None:
+def test_check_reads_the_files_even_if_they_are_cached(tmp_path: Path) -> None:
     factories.tree(tmp_path / "mine", ("a", "b"), ("cat", "dog"), 5)
-    words = ["check", "folders", "--data", str(tmp_path / "mine")]
-    assert call(*words).exit_code == 0
+    arguments = ["check", "folders", "--data", str(tmp_path / "mine")]
+    assert call(*arguments).exit_code == 0
     image = tmp_path / "mine/a/cat/001.png"
-    spoilt = bytearray(image.read_bytes())
-    spoilt[20:40] = bytes(20)
+    damaged = bytearray(image.read_bytes())
+    damaged[20:40] = bytes(20)
     stat = image.stat()
-    image.write_bytes(spoilt)
+    image.write_bytes(damaged)
     import os
 
     os.utime(image, ns=(stat.st_atime_ns, stat.st_mtime_ns))
-    assert call(*words).exit_code == 2
+    assert call(*arguments).exit_code == 2
 
 
-def test_a_cut_benchmark_of_the_same_size_differs_by_checksum(tmp_path: Path) -> None:
+def test_other_content_is_noticed_by_its_checksum(tmp_path: Path) -> None:
     factories.digit10(tmp_path)
     found = list(checking.check("digit10", data=tmp_path, domains=("mnist",)))
-    assert "checksum of its content other than published" in found[0].line
+    assert "checksum of its content differs from published" in found[0].line
     assert found[0].level == "note"
 
 
 @pytest.mark.parametrize("kind", ["images", "text", "table", "sites"])
-def test_show_draws_one_picture(tmp_path: Path, kind: str) -> None:
+def test_show_draws_one_figure(tmp_path: Path, kind: str) -> None:
     mine, out = tmp_path / "mine", tmp_path / "pictures/mine.png"
     mine.mkdir()
     match kind:
@@ -124,13 +124,13 @@ def test_show_draws_one_picture(tmp_path: Path, kind: str) -> None:
         assert picture.width > 1000
 
 
-def test_a_missing_data_folder_is_one_line() -> None:
+def test_a_missing_data_folder_is_reported_in_one_line() -> None:
     result = call("show", "pacs")
     assert result.exit_code == 2
-    assert "say where they are with --data or FEDSPECIAL_DATA" in result.output
+    assert "name their folder with --data or FEDSPECIAL_DATA" in result.output
 
 
-def test_an_unknown_word_is_refused(tmp_path: Path) -> None:
+def test_an_unknown_setting_is_refused_with_a_suggestion(tmp_path: Path) -> None:
     result = call("check", "digit10", "domain=usps", "--data", str(tmp_path))
     assert result.exit_code == 2
     assert "did you mean 'domains'" in result.output

@@ -1,4 +1,4 @@
-"""The embedded benchmark: the same pictures always, four worlds, no test digit among the training digits."""
+"""The built-in benchmark: reproducible images, four domains, no test digit among the training digits."""
 
 import numpy as np
 import pytest
@@ -21,11 +21,11 @@ def validation():
     return digits_shift.load(split="validation")
 
 
-def pictures(samples):
+def image_bytes(samples):
     return {image.numpy().tobytes() for image in samples.x}
 
 
-def test_it_is_a_benchmark_of_four_worlds_with_ten_digits(benchmark):
+def test_it_has_four_domains_with_ten_digits_each(benchmark):
     assert benchmark.check() is benchmark
     assert benchmark.task_names == ["paper", "neon", "photo", "hatch"]
     assert benchmark.input_shape == (3, 32, 32)
@@ -71,44 +71,44 @@ def test_validation_uses_training_digits_only():
     assert not (set(smaller) | set(validation)) & set(test)
 
 
-def test_a_digit_looks_the_same_in_either_split(benchmark, validation):
-    for whole, part in zip(benchmark.domains, validation.domains, strict=True):
-        assert pictures(part.train) | pictures(part.test) == pictures(whole.train)
+def test_a_digit_looks_the_same_in_both_splits(benchmark, validation):
+    for full, part in zip(benchmark.domains, validation.domains, strict=True):
+        assert image_bytes(part.train) | image_bytes(part.test) == image_bytes(full.train)
 
 
-def test_the_choice_and_order_of_domains_do_not_change_a_picture(benchmark):
+def test_the_choice_and_order_of_domains_do_not_change_an_image(benchmark):
     chosen = digits_shift.load(domains=("hatch", "paper"))
     assert chosen.task_names == ["hatch", "paper"]
     assert torch.equal(chosen.domains[0].train.x, benchmark.domains[3].train.x)
     assert torch.equal(chosen.domains[1].test.x, benchmark.domains[0].test.x)
 
 
-def test_a_cap_keeps_every_digit_equally_often_and_the_whole_test_set(benchmark):
+def test_a_cap_keeps_every_digit_equally_often_and_the_full_test_set(benchmark):
     capped = digits_shift.load(cap=50)
-    for domain, whole in zip(capped.domains, benchmark.domains, strict=True):
-        assert torch.equal(domain.train.x, whole.train.x[:50])
+    for domain, full in zip(capped.domains, benchmark.domains, strict=True):
+        assert torch.equal(domain.train.x, full.train.x[:50])
         assert torch.bincount(domain.train.y).tolist() == [5] * 10
-        assert torch.equal(domain.test.x, whole.test.x)
+        assert torch.equal(domain.test.x, full.test.x)
 
 
-def test_a_glance_tells_the_worlds_apart(benchmark):
-    """Brightness, contrast and fineness of each channel suffice to name the world of an unseen picture."""
+def test_simple_statistics_tell_the_domains_apart(benchmark):
+    """Brightness, contrast and fineness of each channel suffice to classify the domain of an unseen image."""
 
-    def look(part):
+    def statistics(part):
         images = torch.cat([getattr(domain, part).x for domain in benchmark.domains]).float()
         steps = images.diff(dim=2).abs().mean((2, 3)) + images.diff(dim=3).abs().mean((2, 3))
         names = np.repeat(benchmark.task_names, len(getattr(benchmark.domains[0], part)))
         return torch.cat([images.mean((2, 3)), images.std((2, 3)), steps], dim=1).numpy(), names
 
-    glance = RandomForestClassifier(30, random_state=0).fit(*look("train"))
-    assert glance.score(*look("test")) > 0.95
+    classifier = RandomForestClassifier(30, random_state=0).fit(*statistics("train"))
+    assert classifier.score(*statistics("test")) > 0.95
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"domains": ("papper",)}, r"domains=papper: .*did you mean 'paper'\?.* paper, neon, photo, hatch"),
-        ({"cap": 0}, r"cap=0: must be 1 or more"),
+        ({"cap": 0}, r"cap=0: must be at least 1"),
         ({"split": "train"}, r"split=train: must be 'test' or 'validation'"),
     ],
 )
@@ -120,7 +120,7 @@ def test_what_cannot_be_loaded_is_refused_in_one_line(options, message):
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
-def test_with_its_preset_every_world_is_learned_and_fedavg_forgets(tmp_path):
+def test_with_its_preset_every_domain_is_learned_and_fedavg_forgets(tmp_path):
     results = [
         fedspecial.run("digits-shift", method="fedavg", seed=seed, out=tmp_path / str(seed)) for seed in (25, 225, 2025)
     ]

@@ -1,4 +1,4 @@
-"""A client fills what it lacks from what it holds; the test rows from what the server could know."""
+"""A client fills missing values from its own rows; test rows are filled from what the server could know."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from fedspecial.data import catalogue
 from fedspecial.data.benchmark import Benchmark, Domain, Samples
-from fedspecial.data.benchmarks.tables import ALWAYS_KNOWN, FEATURES
+from fedspecial.data.benchmarks.heart import ALWAYS_KNOWN, FEATURES
 from fedspecial.data.impute import impute
 from fedspecial.data.partition import Partition, iid
 
@@ -24,7 +24,7 @@ def one_domain(train: list[list[float]], test: list[list[float]]) -> Benchmark:
     return Benchmark("t", (Domain("d", parts[0], parts[1]),), ("a",), kind="table")
 
 
-def test_by_hand() -> None:
+def test_imputed_values_equal_those_computed_by_hand() -> None:
     benchmark = one_domain([[1.0, NAN], [3.0, NAN], [NAN, NAN], [10.0, 4.0], [NAN, 8.0]], [[NAN, NAN], [5.0, 5.0]])
     parts = Partition.of([np.array([0, 1, 2]), np.array([3, 4])])
     domain = impute(benchmark, [parts]).domains[0]
@@ -34,7 +34,7 @@ def test_by_hand() -> None:
 
 @given(seed=st.integers(0, 200))
 @settings(deadline=None, max_examples=25)
-def test_a_client_learns_nothing_of_others(seed: int) -> None:
+def test_a_clients_values_do_not_depend_on_other_clients(seed: int) -> None:
     rng = np.random.default_rng(seed)
     x = rng.normal(size=(24, 3)).astype(np.float32)
     x[rng.random(x.shape) < 0.4] = np.nan
@@ -49,18 +49,18 @@ def test_a_client_learns_nothing_of_others(seed: int) -> None:
     assert np.array_equal(mine[0].numpy()[known], x[known])
 
 
-def test_an_empty_client_has_no_say() -> None:
+def test_a_client_without_rows_does_not_count() -> None:
     benchmark = one_domain([[2.0], [4.0]], [[NAN]])
     parts = Partition.of([np.array([0, 1]), np.array([], np.int64)])
     assert impute(benchmark, [parts]).domains[0].test.x.tolist() == [[3.0]]
 
 
-def test_other_kinds_of_data_pass_unchanged() -> None:
+def test_other_kinds_of_data_are_unchanged() -> None:
     benchmark = catalogue.load("digits-shift", cap=20)
     assert impute(benchmark, []) is benchmark
 
 
-def test_heart_says_what_was_missing(tmp_path: Path) -> None:
+def test_indicator_columns_of_heart_show_missing_values(tmp_path: Path) -> None:
     benchmark = catalogue.load("heart", data=factories.heart(tmp_path))
     assert benchmark.task_names == ["cleveland", "hungary", "switzerland", "va"]
     names = list(FEATURES)
@@ -74,8 +74,8 @@ def test_heart_says_what_was_missing(tmp_path: Path) -> None:
     assert swiss[:, names.index("chol")].isnan().all()
 
 
-def test_hearts_scale_is_fixed_beforehand(tmp_path: Path) -> None:
-    """A patient's numbers do not depend on who else is in the file."""
+def test_the_scale_of_heart_does_not_depend_on_the_data(tmp_path: Path) -> None:
+    """A patient's values do not depend on the other patients in the file."""
     factories.heart(tmp_path / "few", 24)
     factories.heart(tmp_path / "many", 60)
     ages = []

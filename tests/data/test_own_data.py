@@ -1,4 +1,4 @@
-"""A user's own data needs no code: image trees, sites, CSV, JSON lines."""
+"""The user's own data needs no code: trees of images, sites, CSV, JSON lines."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from fedspecial.data.partition import make_partition
 from fedspecial.errors import InputError
 
 
-def test_a_tree_says_domains_and_classes_by_its_folders(tmp_path: Path, cache: Path) -> None:
+def test_folder_names_are_domains_and_classes(tmp_path: Path, cache: Path) -> None:
     factories.tree(tmp_path, ("winter", "summer"), ("oak", "fir"), 10)
     benchmark = catalogue.load("folders", data=tmp_path, cache=cache, image_size=16)
     assert benchmark.task_names == ["summer", "winter"]
     assert benchmark.classes == ("fir", "oak")
     assert [(len(d.train), len(d.test)) for d in benchmark.domains] == [(14, 6)] * 2
-    turned = catalogue.load("folders", data=tmp_path, cache=cache, image_size=16, domains=("winter", "summer"))
-    assert turned.task_names == ["winter", "summer"]
+    reordered = catalogue.load("folders", data=tmp_path, cache=cache, image_size=16, domains=("winter", "summer"))
+    assert reordered.task_names == ["winter", "summer"]
 
 
 def test_an_unknown_domain_is_refused_with_a_suggestion(tmp_path: Path, cache: Path) -> None:
     factories.tree(tmp_path, ("winter",), ("oak", "fir"), 5)
-    with pytest.raises(InputError, match=r"no folder 'wintr'.*did you mean 'winter'"):
+    with pytest.raises(InputError, match=r"domains=wintr: there is no such folder.*did you mean 'winter'"):
         catalogue.load("folders", data=tmp_path, cache=cache, domains=("wintr",))
 
 
@@ -36,7 +36,7 @@ def test_images_of_any_mode_and_shape_become_square_rgb(tmp_path: Path, cache: P
         folder = tmp_path / "winter" / name
         folder.mkdir(parents=True)
         Image.new("L", (30, 10), 7).save(folder / "grey.png")
-        Image.new("RGBA", (9, 40), (7, 7, 7, 100)).save(folder / "see-through.PNG")
+        Image.new("RGBA", (9, 40), (7, 7, 7, 100)).save(folder / "transparent.PNG")
         Image.new("CMYK", (12, 12)).save(folder / "print.jpg")
         palette = Image.new("P", (12, 12), 0)
         palette.save(folder / "palette.png", transparency=b"\x00\x80")
@@ -47,7 +47,7 @@ def test_images_of_any_mode_and_shape_become_square_rgb(tmp_path: Path, cache: P
     assert domain.train.x.shape[1:] == (3, 16, 16)
 
 
-def test_real_sites_are_the_clients(tmp_path: Path, cache: Path) -> None:
+def test_given_sites_are_the_clients(tmp_path: Path, cache: Path) -> None:
     for site, count in (("north", 10), ("south", 20), ("west", 10)):
         factories.tree(tmp_path / site, ("a", "b"), ("cat", "dog"), count)
     benchmark = catalogue.load("folders", data=tmp_path, cache=cache, image_size=8)
@@ -81,8 +81,8 @@ def test_mixed_depths_are_refused(tmp_path: Path, cache: Path) -> None:
         catalogue.load("folders", data=tmp_path, cache=cache)
 
 
-def test_nothing_usable_is_said(tmp_path: Path, cache: Path) -> None:
-    with pytest.raises(InputError, match="no images in it"):
+def test_a_folder_without_usable_data_is_refused(tmp_path: Path, cache: Path) -> None:
+    with pytest.raises(InputError, match="contains no images"):
         catalogue.load("folders", data=tmp_path, cache=cache)
     (tmp_path / "notes.txt").write_text("x")
     with pytest.raises(InputError, match=r"neither a folder of images nor a \.csv or \.jsonl file"):
@@ -98,7 +98,7 @@ def table(path: Path) -> Path:
     return path
 
 
-def test_a_csv_with_its_columns_named(tmp_path: Path) -> None:
+def test_the_columns_of_a_csv_file_can_be_named(tmp_path: Path) -> None:
     table(tmp_path / "t.csv")
     benchmark = catalogue.load(
         "folders", data=tmp_path, domain_column="hospital", label_column="outcome", site_column="ward"
@@ -117,21 +117,21 @@ def test_a_csv_with_its_columns_named(tmp_path: Path) -> None:
     assert len(benchmark.domains[0].sites) == 3
 
 
-def test_the_scale_is_the_first_domains_training_rows(tmp_path: Path) -> None:
+def test_columns_are_standardised_with_the_first_domains_training_rows(tmp_path: Path) -> None:
     path = table(tmp_path / "t.csv")
-    words = {"data": tmp_path, "domain_column": "hospital", "label_column": "outcome"}
-    before = catalogue.load("folders", **words)  # type: ignore[arg-type]
+    settings = {"data": tmp_path, "domain_column": "hospital", "label_column": "outcome"}
+    before = catalogue.load("folders", **settings)  # type: ignore[arg-type]
     age = before.domains[0].train.x[:, 0]
     assert abs(float(age.nanmean())) < 1e-5
     changed = [
         line if not line.startswith("h1") else line.replace(",4", ",9") for line in path.read_text().splitlines()
     ]
     path.write_text("\n".join(changed))
-    after = catalogue.load("folders", **words)  # type: ignore[arg-type]
+    after = catalogue.load("folders", **settings)  # type: ignore[arg-type]
     assert torch.equal(before.domains[0].test.x.nan_to_num(9), after.domains[0].test.x.nan_to_num(9))
 
 
-def test_json_lines_of_texts(tmp_path: Path) -> None:
+def test_json_lines_are_texts(tmp_path: Path) -> None:
     path = factories.jsonl(tmp_path / "mine.jsonl")
     benchmark = catalogue.load("folders", data=path, length=8, site_column="who")
     assert benchmark.kind == "text"
@@ -141,7 +141,7 @@ def test_json_lines_of_texts(tmp_path: Path) -> None:
     assert catalogue.load("folders", data=tmp_path).domains[0].sites is None
 
 
-def test_labels_that_are_numbers_are_in_their_order(tmp_path: Path) -> None:
+def test_labels_that_are_numbers_are_sorted_as_numbers(tmp_path: Path) -> None:
     rows = [f'{{"domain": "d", "label": {n % 12}, "text": "t{n}"}}' for n in range(60)]
     (tmp_path / "t.jsonl").write_text("\n".join(rows))
     assert catalogue.load("folders", data=tmp_path).classes == tuple(map(str, range(12)))

@@ -1,4 +1,4 @@
-"""Whoever deals the rows out, and however: nothing is lost, nothing is there twice, and the stream decides all."""
+"""Every partition gives each row to exactly one client and is determined by its random stream."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def labels_of(seed: int, rows: int, classes: int) -> np.ndarray:
     return np.random.default_rng(seed).integers(0, classes, rows)
 
 
-def dealt(kind: str, labels: np.ndarray, clients: int, alpha: float, least: int, seed: int = 0) -> Partition:
+def partition_of(kind: str, labels: np.ndarray, clients: int, alpha: float, least: int, seed: int = 0) -> Partition:
     return make_partition(kind, labels, clients, alpha=alpha, min_per_client=least, rng=np.random.default_rng(seed))
 
 
@@ -33,7 +33,7 @@ def dealt(kind: str, labels: np.ndarray, clients: int, alpha: float, least: int,
 )
 @settings(deadline=None, max_examples=40)
 def test_every_row_has_one_owner(kind: str, seed: int, rows: int, classes: int, clients: int, alpha: float) -> None:
-    parts = dealt(kind, labels_of(seed, rows, classes), clients, alpha, 0)
+    parts = partition_of(kind, labels_of(seed, rows, classes), clients, alpha, 0)
     owned = np.concatenate([parts.rows(client) for client in range(clients)])
     assert parts.num_clients == clients
     assert np.array_equal(np.sort(owned), np.arange(rows))
@@ -43,9 +43,9 @@ def test_every_row_has_one_owner(kind: str, seed: int, rows: int, classes: int, 
 @pytest.mark.parametrize("kind", KINDS)
 @given(seed=st.integers(0, 99), alpha=ALPHAS)
 @settings(deadline=None, max_examples=15)
-def test_the_stream_decides_all(kind: str, seed: int, alpha: float) -> None:
+def test_the_random_stream_determines_the_partition(kind: str, seed: int, alpha: float) -> None:
     labels = labels_of(1, 120, 5)
-    first, second = (dealt(kind, labels, 6, alpha, 0, seed) for _ in range(2))
+    first, second = (partition_of(kind, labels, 6, alpha, 0, seed) for _ in range(2))
     assert np.array_equal(first.order, second.order)
     assert np.array_equal(first.bounds, second.bounds)
 
@@ -53,22 +53,22 @@ def test_the_stream_decides_all(kind: str, seed: int, alpha: float) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 @given(seed=st.integers(0, 50), least=st.integers(1, 12), alpha=st.floats(0.3, 10))
 @settings(deadline=None, max_examples=20)
-def test_every_client_has_the_least_it_needs(kind: str, seed: int, least: int, alpha: float) -> None:
-    assert dealt(kind, labels_of(seed, 240, 4), 6, alpha, least, seed).sizes.min() >= least
+def test_every_client_has_at_least_the_minimum(kind: str, seed: int, least: int, alpha: float) -> None:
+    assert partition_of(kind, labels_of(seed, 240, 4), 6, alpha, least, seed).sizes.min() >= least
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_too_few_rows_are_refused_by_the_field(kind: str) -> None:
+def test_too_few_rows_are_refused_with_the_name_of_the_setting(kind: str) -> None:
     with pytest.raises(InputError, match="min_per_client=10"):
-        dealt(kind, labels_of(0, 30, 3), 4, 1.0, 10)
+        partition_of(kind, labels_of(0, 30, 3), 4, 1.0, 10)
 
 
 def test_iid_sizes_differ_by_one_at_most() -> None:
-    sizes = dealt("iid", labels_of(0, 103, 3), 8, 1, 0).sizes
+    sizes = partition_of("iid", labels_of(0, 103, 3), 8, 1, 0).sizes
     assert sizes.max() - sizes.min() <= 1
 
 
-def test_two_shards_mean_few_classes() -> None:
+def test_two_shards_give_each_client_few_classes() -> None:
     labels = np.repeat(np.arange(10), 40)
     parts = make_partition("shards", labels, 10, shards_per_client=2, rng=np.random.default_rng(0))
     assert max(len(np.unique(labels[parts.rows(client)])) for client in range(10)) <= 4
@@ -83,27 +83,27 @@ def test_quantity_skews_sizes_and_not_classes() -> None:
         assert abs(share - 0.25).max() < 0.1
 
 
-def test_small_alpha_means_few_classes_a_client() -> None:
+def test_a_small_alpha_gives_each_client_few_classes() -> None:
     labels = np.repeat(np.arange(10), 100)
     skews = []
     for alpha in (0.1, 100.0):
-        parts = dealt("dirichlet", labels, 8, alpha, 5)
+        parts = partition_of("dirichlet", labels, 8, alpha, 5)
         shares = [np.bincount(labels[parts.rows(client)], minlength=10) / parts.sizes[client] for client in range(8)]
         skews.append(np.mean([share.max() for share in shares]))
     assert skews[0] > 2 * skews[1]
 
 
-def test_real_sites_stay_as_they_are_whatever_is_asked() -> None:
+def test_given_sites_are_used_whatever_the_partition_is() -> None:
     sites = (np.array([0, 3]), np.array([], np.int64), np.array([1, 2, 4]))
     parts = make_partition("dirichlet", np.zeros(5), 8, sites=sites, rng=np.random.default_rng(0))
     assert [parts.rows(client).tolist() for client in range(3)] == [[0, 3], [], [1, 2, 4]]
 
 
 def test_sites_that_share_a_row_are_refused() -> None:
-    with pytest.raises(InputError, match="no partition"):
+    with pytest.raises(InputError, match="do not form a partition"):
         partition.given([np.array([0, 1]), np.array([1, 2])], 3)
 
 
 def test_an_unknown_kind_is_refused_with_a_suggestion() -> None:
     with pytest.raises(InputError, match="did you mean 'dirichlet'"):
-        dealt("dirichlett", np.zeros(9), 2, 1, 0)
+        partition_of("dirichlett", np.zeros(9), 2, 1, 0)

@@ -1,4 +1,4 @@
-"""Presets name a benchmark of the catalogue and use words a run knows; the paper's ones have the paper's values."""
+"""Presets name a benchmark of the catalogue and use known settings; those of the paper have the paper's values."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ CPU = ["digit10-cpu", "pacs-cpu", "cifar100-cpu", "text-cpu", "heart"]
 OWN = ["fdu-mtl", "folders"]
 
 
-def test_every_benchmark_of_the_issue_has_its_preset() -> None:
+def test_every_benchmark_has_its_preset() -> None:
     assert set(PAPER + CPU + OWN) <= set(preset_names())
 
 
 @pytest.mark.parametrize("name", PAPER + CPU + OWN)
-def test_a_preset_resolves(name: str) -> None:
-    words = preset_settings(name)
-    entry = catalogue.entry(words["benchmark"])
-    domains = words.get("domains")
-    catalogue.pick(entry, tuple(domains) if domains else None)
-    catalogue.merged(entry, words.get("options", {}))
-    assert set(words) - {"methods"} <= set(Config.model_fields)
+def test_a_preset_can_be_resolved(name: str) -> None:
+    settings = preset_settings(name)
+    entry = catalogue.entry(settings["benchmark"])
+    domains = settings.get("domains")
+    catalogue.choose_domains(entry, tuple(domains) if domains else None)
+    catalogue.merge_options(entry, settings.get("options", {}))
+    assert set(settings) - {"methods"} <= set(Config.model_fields)
     found = merge_settings({"benchmark": name, "method": "special"})
     assert found["benchmark"] == entry.name
-    assert found["lam"] == words["methods"]["special"]["lam"]
+    assert found["lam"] == settings["methods"]["special"]["lam"]
 
 
 @pytest.mark.parametrize(
@@ -38,11 +38,11 @@ def test_a_preset_resolves(name: str) -> None:
         ("dn4il", 30, 5, 0.10, 0.2),
     ],
 )
-def test_the_papers_values(name: str, rounds: int, alpha: float, lam: float, lam_c: float) -> None:
-    words = preset_settings(name)
-    assert (words["rounds"], words["alpha"], words["local_epochs"]) == (rounds, alpha, 5)
-    assert (words["clients"], words["clients_per_round"], words["batch_size"]) == (8, 4, 32)
-    assert (words["client_lr"], words["client_lr_decay"], words["server_lr"]) == (0.001, 0.96, "1/i")
-    assert words["methods"]["special"]["lam"] == lam
-    assert words["methods"]["special-c"]["lam"] == lam_c
-    assert words["methods"]["pfeddil"]["threshold"] == (0.8 if name == "digit10" else 0.5)
+def test_presets_of_the_paper_have_its_values(name: str, rounds: int, alpha: float, lam: float, lam_c: float) -> None:
+    settings = preset_settings(name)
+    assert (settings["rounds"], settings["alpha"], settings["local_epochs"]) == (rounds, alpha, 5)
+    assert (settings["clients"], settings["clients_per_round"], settings["batch_size"]) == (8, 4, 32)
+    assert (settings["client_lr"], settings["client_lr_decay"], settings["server_lr"]) == (0.001, 0.96, "1/i")
+    assert settings["methods"]["special"]["lam"] == lam
+    assert settings["methods"]["special-c"]["lam"] == lam_c
+    assert settings["methods"]["pfeddil"]["threshold"] == (0.8 if name == "digit10" else 0.5)

@@ -1,4 +1,4 @@
-"""With FEDSPECIAL_DATA set: the real files, their sizes, and how fast they load a second time."""
+"""With FEDSPECIAL_DATA set: the sizes of the real data, and how fast it loads a second time."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ import pytest
 import torch
 
 from fedspecial.data import catalogue
-from fedspecial.data.benchmarks.tables import read_hospital
+from fedspecial.data.benchmarks.heart import read_hospital
 from fedspecial.data.check import check
-from fedspecial.data.formats.common import Bad
 from fedspecial.data.impute import impute
+from fedspecial.data.loading.bad_rows import BadRows
 from fedspecial.data.partition import make_partition
 
 DIGITS = ("usps", "svhn", "femnist", "mnist")
 
 
-def sizes(name: str, real: Path, cache: Path, **words: object) -> list[tuple[int, int]]:
-    benchmark = catalogue.load(name, data=real, cache=cache, **words)  # type: ignore[arg-type]
+def sizes(name: str, real: Path, cache: Path, **settings: object) -> list[tuple[int, int]]:
+    benchmark = catalogue.load(name, data=real, cache=cache, **settings)  # type: ignore[arg-type]
     return [(len(domain.train), len(domain.test)) for domain in benchmark.domains]
 
 
-def test_digit10(real: Path, real_cache: Path) -> None:
+def test_digit10_has_the_published_sizes_and_loads_fast(real: Path, real_cache: Path) -> None:
     found = sizes("digit10", real, real_cache, domains=DIGITS)
     assert found == [(7291, 2007), (10000, 4000), (4537, 1460), (60000, 10000)]
     started = time.perf_counter()
@@ -37,7 +37,7 @@ def test_digit10(real: Path, real_cache: Path) -> None:
         assert int(torch.stack(ink).argmin()) == 1
 
 
-def test_pacs(real: Path, real_cache: Path) -> None:
+def test_pacs_has_the_published_sizes_and_loads_fast(real: Path, real_cache: Path) -> None:
     found = sizes("pacs", real, real_cache, image_size=64)
     assert [train + test for train, test in found] == [3929, 2344, 1670, 2048]
     started = time.perf_counter()
@@ -45,19 +45,19 @@ def test_pacs(real: Path, real_cache: Path) -> None:
     assert time.perf_counter() - started < 2
 
 
-def test_cifar(real: Path, real_cache: Path) -> None:
+def test_cifar_has_the_expected_sizes(real: Path, real_cache: Path) -> None:
     benchmark = catalogue.load("cifar100", data=real)
     assert [(len(d.train), len(d.test)) for d in benchmark.domains] == [(1000, 200)] * 5
     assert benchmark.classes[:2] == ("apple", "aquarium_fish")
 
 
-def test_texts(real: Path, real_cache: Path) -> None:
+def test_texts_have_the_expected_sizes(real: Path, real_cache: Path) -> None:
     domains = ("sst2", "mrpc", "qnli")
     assert sizes("glue", real, real_cache, domains=domains) == [(67349, 872), (4076, 1725), (3824, 1639)]
-    said: list[str] = []
-    found = sizes("fdu-mtl", real, real_cache, on_bad="skip", notice=said.append)
+    notices: list[str] = []
+    found = sizes("fdu-mtl", real, real_cache, on_bad="skip", notice=notices.append)
     assert found == [(1600, 400), (1598, 400), (1599, 400), (1600, 400)]
-    assert len(said) == 1
+    assert len(notices) == 1
 
 
 def test_all_sixteen_review_domains_share_their_labels(real: Path) -> None:
@@ -66,7 +66,7 @@ def test_all_sixteen_review_domains_share_their_labels(real: Path) -> None:
     assert len(benchmark.domains) == 16
 
 
-def test_heart(real: Path, real_cache: Path) -> None:
+def test_heart_has_the_published_sizes_and_can_be_imputed(real: Path, real_cache: Path) -> None:
     found = sizes("heart", real, real_cache)
     assert [train + test for train, test in found] == [303, 294, 123, 200]
     benchmark = catalogue.load("heart", data=real)
@@ -80,31 +80,31 @@ def test_heart(real: Path, real_cache: Path) -> None:
         assert domain.train.x.abs().max() < 10
 
 
-def test_hearts_two_publications_agree(real: Path) -> None:
-    """The hospitals' own files against one table made of them by others: labels and ages, patient by patient."""
+def test_two_publications_of_heart_agree(real: Path) -> None:
+    """The hospitals' files and a table that others made of them have the same labels and ages, patient by patient."""
     with (real / "HeartDisease/all_hospitals.csv").open() as stream:
         rows = list(csv.DictReader(stream))
     for name in ("cleveland", "hungarian", "switzerland", "va"):
-        x, y = read_hospital(real / f"HeartDisease/processed.{name}.data", name, Bad())
+        x, y = read_hospital(real / f"HeartDisease/processed.{name}.data", name, BadRows())
         theirs = [row for row in rows if row["hospital"] == name]
         assert y.tolist() == [int(row["label"]) for row in theirs]
         assert np.allclose(x[:, 0] * 9 + 54, [float(row["age"]) for row in theirs], atol=1e-3)
 
 
-def test_dn4ils_lists_are_whole_and_its_images_are_missed(real: Path) -> None:
+def test_missing_images_of_dn4il_are_counted(real: Path) -> None:
     found = list(check("dn4il", data=real, domains=("clipart",)))
     assert {finding.level for finding in found} == {"bad"}
     assert "and 12,216 more files are missing" in found[-1].line
 
 
-def test_mnists_checksums_are_the_published_ones(real: Path, real_cache: Path) -> None:
+def test_the_checksums_of_mnist_are_the_published_ones(real: Path, real_cache: Path) -> None:
     found = list(check("digit10", data=real, domains=("mnist",), cache=real_cache))
     assert [finding.level for finding in found] == ["ok"] * 5
 
 
 @pytest.mark.parametrize("name", ["vlcs", "dn4il"])
-def test_what_is_not_there_is_said_with_its_place(real: Path, name: str) -> None:
+def test_missing_benchmarks_are_reported_with_their_source(real: Path, name: str) -> None:
     if any((real / folder).exists() for folder in ("VLCS", "DomainNet")):
-        pytest.skip("it is there")
+        pytest.skip("the data exists")
     with pytest.raises(Exception, match="get it from"):
         catalogue.load(name, data=real)

@@ -41,7 +41,7 @@ with warnings.catch_warnings():  # Flower and what it stands on warn when they a
     from flower_fixtures import federate, finished
 
 KILL_POINTS = TESTS / "resume" / "kill_points.py"
-TRANSPOSED = "femnist-lying"  # FEMNIST's digits mirrored at the diagonal, by the name of that domain
+TRANSPOSED = "femnist-transposed"
 METHODS = ("fedavg", "fedprox", "fedcil", "mfcl", "srfdil", "pfeddil", "flwf2t", "special-c", "special")
 
 Settings = dict[str, Any]

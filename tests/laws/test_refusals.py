@@ -47,7 +47,7 @@ def test_a_later_tasks_partition_is_tried_before_the_first_task_is_learned(tmp_p
 def test_an_empty_domain_is_named(tmp_path: Path) -> None:
     domain = rotated_blobs(1).domains[0]
     empty = Domain("nothing", domain.train.take(slice(0, 0)), domain.test)
-    with pytest.raises(InputError, match="domain 'nothing' train: it is empty"):
+    with pytest.raises(InputError, match="domain 'nothing' train: has no samples"):
         fedspecial.run([empty], out=tmp_path / "run", **QUICK)
 
 

@@ -1,4 +1,4 @@
-"""`fedspecial data`: what is there, whether it is whole, and what it looks like."""
+"""`fedspecial data`: list the benchmarks, check their files, and show samples."""
 
 from __future__ import annotations
 
@@ -12,38 +12,39 @@ import typer
 
 from fedspecial.cli.console import one_line_errors
 from fedspecial.data import catalogue
-from fedspecial.data.formats.common import Tick, silent
+from fedspecial.data.loading.bad_rows import ignore
+from fedspecial.data.loading.request import Progress as ProgressCallback
 from fedspecial.errors import InputError, did_you_mean
 
 if TYPE_CHECKING:
     from fedspecial.config import Config
     from fedspecial.data.benchmark import Benchmark
-    from fedspecial.data.benchmarks.entries import Entry, Size
+    from fedspecial.data.entry import Entry, Size
 
-app = typer.Typer(help="The benchmarks' data: list, check, show.", no_args_is_help=True)
+app = typer.Typer(help="List the benchmarks, check their files, show samples.", no_args_is_help=True)
 
-Data = Annotated[Path | None, typer.Option(help="The data folder (or the variable FEDSPECIAL_DATA).")]
-Name = Annotated[str, typer.Argument(help="A benchmark or a preset.")]
-Pairs = Annotated[list[str] | None, typer.Argument(help="Settings as key=value, such as domains=usps,mnist.")]
+Data = Annotated[Path | None, typer.Option(help="The data folder (default: the environment variable FEDSPECIAL_DATA).")]
+Name = Annotated[str, typer.Argument(help="A benchmark, a preset, or file.py:function.")]
+Pairs = Annotated[list[str] | None, typer.Argument(help="Settings as key=value, for example domains=usps,mnist.")]
 MARKS = {"ok": "ok     ", "note": "note   ", "smaller": "smaller", "bad": "BAD    "}
 
 
 @app.command("list")
 @one_line_errors()
 def list_(data: Data = None) -> None:
-    """Every benchmark: domains in order, classes, expected and found sizes, licence, where to get it."""
+    """List every benchmark: domains in order, classes, published and found sizes, licence, download page."""
     from fedspecial.data.check import found_sizes
 
     for name in catalogue.names():
         entry = catalogue.entry(name)
         _say(f"{name}: {entry.title}")
-        way = "class-incremental" if entry.incremental == "class" else "domain-incremental"
+        setting = "class-incremental" if entry.incremental == "class" else "domain-incremental"
         if entry.num_classes:
-            _say(f"  {entry.num_classes} classes, {entry.kind}, {way}")
+            _say(f"  {entry.num_classes} classes, {entry.kind}, {setting}")
         _list_sizes(entry, found_sizes(name, data))
         _say(f"  licence: {entry.licence}")
-        for domain, place in entry.places.items():
-            _say(f"  get it: {domain + ': ' if domain else ''}{place}")
+        for domain, source in entry.sources.items():
+            _say(f"  get it: {domain + ': ' if domain else ''}{source}")
         if entry.options:
             _say("  options: " + ", ".join(f"{key}={value}" for key, value in entry.options.items()))
         _say("")
@@ -53,8 +54,8 @@ def _list_sizes(entry: Entry, found: dict[str, Size]) -> None:
     for number, domain in enumerate(entry.all_domains):
         order = f"{number + 1}." if domain in entry.domains else "+ "
         expected = _size(entry.sizes.get(domain)) or ("built in" if not entry.needs_data else "no published size")
-        here = "" if not entry.needs_data else f"; found {_size(found.get(domain)) or 'nothing'}"
-        _say(f"  {order:<3}{domain:<14}{expected}{here}")
+        present = "" if not entry.needs_data else f"; found {_size(found.get(domain)) or 'nothing'}"
+        _say(f"  {order:<3}{domain:<14}{expected}{present}")
 
 
 def _size(size: Size | None) -> str:
@@ -69,22 +70,25 @@ def check(
     name: Name,
     settings: Pairs = None,
     data: Data = None,
-    strict: Annotated[bool, typer.Option(help="Exit 2 also for less than was published.")] = False,
+    strict: Annotated[
+        bool, typer.Option(help="Exit with code 2 also if the data differs from what was published.")
+    ] = False,
 ) -> None:
-    """Read every sample once: counts, shapes, labels, checksums; what is missing, file by file.
+    """Read every sample once and report counts, shapes, labels, checksums and missing files.
 
-    Exits 0 if all can be used, though it be smaller than published (--strict: 2); 2 if anything can't be read.
+    The exit code is 0 if all data can be used, even if there is less than was published (--strict: then 2), and 2
+    if anything is missing or cannot be read.
     """
     from fedspecial.data import check as checking
 
     config = _config(name, settings, data)
     found = []
-    with _progress() as tick:
-        for finding in checking.check(config.benchmark, tick=tick, **_load_words(config)):
+    with _progress() as progress:
+        for finding in checking.check(config.benchmark, progress=progress, **_load_settings(config)):
             found.append(finding)
             _say(f"{MARKS[finding.level]} {finding.line}")
     bad = sum(finding.level == "bad" for finding in found)
-    _say(f"{name}: {'all of it can be used' if not bad else f'problems: {bad}'}")
+    _say(f"{name}: {'all data can be used' if not bad else f'problems: {bad}'}")
     raise typer.Exit(checking.exit_code(found, strict))
 
 
@@ -94,12 +98,12 @@ def show(
     name: Name,
     settings: Pairs = None,
     data: Data = None,
-    out: Annotated[Path | None, typer.Option(help="The picture's file; NAME.png without it.")] = None,
+    out: Annotated[Path | None, typer.Option(help="The file to write (default: NAME.png).")] = None,
 ) -> None:
-    """One picture: samples of each domain and class, and the label histogram per client for the chosen alpha."""
+    """Draw samples of each domain and class, and the label histogram of each client for the given alpha."""
     config = _config(name, settings, data)
-    with _progress() as tick:
-        benchmark = catalogue.load(config.benchmark, notice=_say, tick=tick, **_load_words(config))
+    with _progress() as progress:
+        benchmark = catalogue.load(config.benchmark, notice=_say, progress=progress, **_load_settings(config))
     path = out or Path(f"{name}.png")
     _draw(config, benchmark, path)
     _say(f"wrote {path}")
@@ -107,9 +111,8 @@ def show(
 
 def _draw(config: Config, benchmark: Benchmark, path: Path) -> None:
     from fedspecial.core.streams import stream
-    from fedspecial.data.benchmarks import tables
     from fedspecial.data.partition import make_partition
-    from fedspecial.data.preview import picture, save
+    from fedspecial.data.preview import draw, save
 
     partitions = [
         make_partition(
@@ -119,32 +122,29 @@ def _draw(config: Config, benchmark: Benchmark, path: Path) -> None:
         )
         for task, domain in enumerate(benchmark.domains, start=1)
     ]  # fmt: skip
-    real = any(domain.sites is not None for domain in benchmark.domains)
-    split = "real sites" if real else f"{config.partition}, alpha={config.alpha:g}, seed={config.seed}"
-    known = [*tables.FEATURES, *(f"{key}?" for key in tables.FEATURES if key not in tables.ALWAYS_KNOWN)]
-    figure = picture(
+    has_sites = any(domain.sites is not None for domain in benchmark.domains)
+    split = "given sites" if has_sites else f"{config.partition}, alpha={config.alpha:g}, seed={config.seed}"
+    figure = draw(
         benchmark, partitions,
         title=f"{benchmark.name}: {partitions[0].num_clients} clients, {split}",
         texts=_texts(config, benchmark) if benchmark.kind == "text" else None,
-        features=known if config.benchmark == "heart" else (),
+        features=catalogue.entry(config.benchmark).features,
     )  # fmt: skip
     save(figure, path)
 
 
 def _texts(config: Config, benchmark: Benchmark) -> list[list[tuple[str, ...]]]:
-    """One text of each domain and class, read again: hashed words can't be turned back."""
+    """One text of each domain and class, read again, since token ids cannot be turned back into words."""
     from dataclasses import replace
 
-    from fedspecial.data.benchmarks import corpora, own
-
-    request = catalogue.request_for(config.benchmark, _folder(config), config.domains, **config.options)
+    entry = catalogue.entry(config.benchmark)
+    request = catalogue.make_request(entry, _folder(config), config.domains, **config.options)
     request = replace(request, on_bad="skip")
-    read = own.texts if config.benchmark == "folders" else corpora.texts
-    return [read(request, domain.name, benchmark.classes) for domain in benchmark.domains]
+    return [entry.example_texts(request, domain.name, benchmark.classes) for domain in benchmark.domains]
 
 
 def _config(name: str, settings: list[str] | None, data: Path | None) -> Config:
-    """A benchmark's or preset's words with the user's over them; a benchmark's own options may stand alone."""
+    """The settings of a benchmark or preset, replaced by the user's. The benchmark's options count as settings."""
     from fedspecial.config import Config, merge_settings, parse_pairs, preset_settings
 
     given = parse_pairs(settings or [])
@@ -153,7 +153,7 @@ def _config(name: str, settings: list[str] | None, data: Path | None) -> Config:
     for key in given:
         if key not in Config.model_fields:
             hint = did_you_mean(key, [*Config.model_fields, *entry.options])
-            raise InputError(f"{key}: there is no such word for the data of '{entry.name}'{hint}")
+            raise InputError(f"{key}: unknown setting for the data of '{entry.name}'{hint}")
     found = merge_settings({"benchmark": name, **given, **({"data": str(data)} if data else {})})
     merged = {key: value for key, value in found.items() if key in Config.model_fields}
     return Config(**{**merged, "options": {**merged.get("options", {}), **own}})
@@ -163,7 +163,7 @@ def _folder(config: Config) -> Path | None:
     return Path(config.data) if config.data else None
 
 
-def _load_words(config: Config) -> dict[str, Any]:
+def _load_settings(config: Config) -> dict[str, Any]:
     return {
         "data": _folder(config),
         "domains": config.domains,
@@ -176,10 +176,10 @@ def _load_words(config: Config) -> dict[str, Any]:
 
 
 @contextmanager
-def _progress() -> Iterator[Tick]:
-    """A bar on a terminal; elsewhere nothing, since the findings are lines of their own."""
+def _progress() -> Iterator[ProgressCallback]:
+    """A progress bar on a terminal; nothing if the output goes to a file."""
     if not sys.stderr.isatty():
-        yield silent
+        yield ignore
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn

@@ -100,6 +100,8 @@ def _all_for(benchmark: str) -> list[str]:
     from fedspecial.data import catalogue
 
     kind = catalogue.entry(str(settings_of.preset_settings(benchmark).get("benchmark", benchmark))).kind
+    if kind is None:
+        raise InputError(f"--methods all: the kind of data of '{benchmark}' is not known; name the methods")
     names = methods.names_for(kind)
     if others := [name for name in methods.names() if name not in names]:
         out.print(f"left out, since they do not work on {kind} data: {', '.join(others)}", markup=False)

@@ -1,4 +1,4 @@
-"""What a benchmark is: domains in an order, each with training and test samples, and one label set."""
+"""A benchmark: a sequence of domains, each with training and test samples, that share one label set."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fedspecial.errors import InputError
 
 @dataclass(frozen=True)
 class Samples:
-    """Inputs and labels held decoded in memory (or memory-mapped).
+    """Inputs and labels, decoded, in memory or memory-mapped.
 
     x: uint8 images (n, C, H, W), float32 features (n, d) or int64 tokens (n, length)
     y: int64 labels (n,)
@@ -34,7 +34,7 @@ class Samples:
 
     @staticmethod
     def of(source: Any, name: str = "samples") -> Samples:
-        """From `Samples`, a pair of arrays, or any `torch.utils.data.Dataset` (read once, kept decoded)."""
+        """From `Samples`, a pair of arrays, or a `torch.utils.data.Dataset`, which is read once and kept in memory."""
         if isinstance(source, Samples):
             return source
         if isinstance(source, tuple) and len(source) == 2:
@@ -54,7 +54,10 @@ class Samples:
 
 @dataclass(frozen=True)
 class Domain:
-    """One task's data. `sites` holds the rows of real sites; without it a partitioner deals the rows out."""
+    """The data of one task.
+
+    sites: the training rows of each site, if the sites are given; None if the rows are to be partitioned
+    """
 
     name: str
     train: Samples
@@ -69,10 +72,10 @@ class Domain:
 
 @dataclass(frozen=True)
 class Benchmark:
-    """Domains to be learned one after another.
+    """Domains that are learned one after another.
 
-    `mean` and `std` normalise uint8 images, channel by channel, batch by batch; other inputs pass as they are.
-    `incremental` is "domain" (every domain has the same labels) or "class" (each brings new ones).
+    mean, std:   normalise uint8 images per channel when a batch is made; other inputs are used as they are
+    incremental: "domain" (every domain has the same labels) or "class" (each domain adds new labels)
     """
 
     name: str
@@ -84,6 +87,16 @@ class Benchmark:
     incremental: Literal["domain", "class"] = "domain"
     licence: str = "the user's own data"
 
+    @staticmethod
+    def of(source: Benchmark | Sequence[Domain], name: str = "own data") -> Benchmark:
+        """A benchmark as it is, or one made of a list of domains with classes numbered from 0."""
+        if isinstance(source, Benchmark):
+            return source
+        if not source:
+            raise InputError("benchmark: has no domains")
+        num_classes = 1 + max(int(domain.train.y.max()) if len(domain.train) else 0 for domain in source)
+        return Benchmark(name, tuple(source), tuple(map(str, range(num_classes))))
+
     @property
     def input_shape(self) -> tuple[int, ...]:
         return tuple(self.domains[0].train.x.shape[1:])
@@ -93,7 +106,7 @@ class Benchmark:
         return [domain.name for domain in self.domains]
 
     def inputs(self, x: Tensor) -> Tensor:
-        """Inputs as the model takes them: images normalised, anything else as it is."""
+        """Inputs as the model expects them: images normalised, anything else unchanged."""
         if x.dtype != torch.uint8:
             return x
         scale, shift = self._scale_and_shift
@@ -101,23 +114,23 @@ class Benchmark:
 
     @cached_property
     def _scale_and_shift(self) -> tuple[Tensor, Tensor]:
-        """(x/255 − mean)/std as one multiplication and one addition, channel by channel."""
+        """(x/255 − mean)/std as one multiplication and one addition per channel."""
         mean, std = (torch.tensor(values, dtype=torch.float32).view(1, -1, 1, 1) for values in (self.mean, self.std))
         return 1 / (255 * std), -mean / std
 
     def held_out(self, share: float, seed: int) -> Benchmark:
-        """The same domains without their test samples: of each class, that share of the training samples is the test
-        part instead. What is tuned on it has not seen the test set."""
+        """The same domains with new test parts, for tuning: of each class, `share` of the training samples become the
+        test part, and the original test samples are left out."""
         return replace(self, domains=tuple(_hold_out(domain, share, seed) for domain in self.domains))
 
     def check(self) -> Benchmark:
-        """Refuse what no run could use; returns itself."""
+        """Raise `InputError` if no run could use this benchmark; returns itself."""
         if not self.domains:
-            raise InputError(f"benchmark '{self.name}': it has no domains")
+            raise InputError(f"benchmark '{self.name}': has no domains")
         names = self.task_names
         for name in names:
             if names.count(name) > 1:
-                raise InputError(f"benchmark '{self.name}': the domain '{name}' is there twice")
+                raise InputError(f"benchmark '{self.name}': the domain '{name}' occurs twice")
         for domain in self.domains:
             _check_domain(domain, self.input_shape, len(self.classes))
         if self.incremental == "domain":
@@ -125,10 +138,22 @@ class Benchmark:
         return self
 
 
+_STREAM_NAMES = {"emnist-transposed": "emnist-lying", "femnist-transposed": "femnist-lying"}
+"""Domains that were renamed keep the name that their random streams were made from. Otherwise the rename would select
+other samples, and results published before it could not be reproduced."""
+
+
+def domain_stream(seed: int, purpose: str, domain: str) -> np.random.Generator:
+    """The random stream for one choice among the samples of a domain, such as its split."""
+    return stream(seed, purpose, _STREAM_NAMES.get(domain, domain))
+
+
 def _hold_out(domain: Domain, share: float, seed: int) -> Domain:
     if domain.sites is not None:
-        raise InputError(f"holdout={share:g}: the rows of domain '{domain.name}' belong to given sites")
-    order = stream(seed, "holdout", domain.name).permutation(len(domain.train))
+        raise InputError(
+            f"holdout={share:g}: cannot be used, because the rows of domain '{domain.name}' belong to given sites"
+        )
+    order = domain_stream(seed, "holdout", domain.name).permutation(len(domain.train))
     labels = domain.train.y.numpy()[order]
     test = np.concatenate([order[labels == label][: round(share * (labels == label).sum())] for label in set(labels)])
     train = np.setdiff1d(order, test)
@@ -139,7 +164,7 @@ def _check_domain(domain: Domain, shape: Sequence[int], num_classes: int) -> Non
     for part, samples in (("train", domain.train), ("test", domain.test)):
         where = f"domain '{domain.name}' {part}"
         if len(samples) == 0:
-            raise InputError(f"{where}: it is empty")
+            raise InputError(f"{where}: has no samples")
         if tuple(samples.x.shape[1:]) != tuple(shape):
             found = "×".join(map(str, samples.x.shape[1:]))
             raise InputError(f"{where}: inputs have shape {found}, expected {'×'.join(map(str, shape))}")

@@ -1,14 +1,13 @@
-"""Decode once: images as uint8 in a memory-mapped file that later runs and other processes share.
+"""A cache of decoded images: uint8 arrays in memory-mapped files that later runs and other processes share.
 
-An entry is named by *content*: the SHA-256 of every source file's bytes and of the recipe (reader, its
-version, image size, labels). Data that was moved or copied elsewhere finds its entry again; data that
-changed does not. So that ten thousand files need not be read to find one entry, a side note remembers the
-digest for a list of (path, size, modification time), as version control does; when any of them differs the
-bytes are hashed again.
+An entry is identified by *content*: the SHA-256 of the bytes of every source file and of the recipe (reader, its
+version, image size, labels). Data that was moved or copied still finds its entry; data that changed does not. To
+avoid reading ten thousand files for one lookup, a small file remembers the digest for a list of (path, size,
+modification time), as version control systems do; if any of them differs, the bytes are hashed again.
 
-An entry is two files. `KEY.bin` holds the inputs and then the labels; `KEY.json` holds shape, length, the
-CRC-32 of every block and what was skipped, and is put in place last, so an entry exists whole or not at
-all. Reading checks length and blocks; a damaged entry is decoded again, with a notice. Nothing here is ever
+An entry consists of two files. `KEY.bin` has the inputs followed by the labels. `KEY.json` has the shape, the
+length, the CRC-32 of every block and the skipped samples. It is written last, so an interrupted write never leaves
+a partial entry. Reading checks length and blocks; a damaged entry is decoded again, with a notice. Nothing is ever
 unpickled.
 """
 
@@ -27,18 +26,18 @@ from typing import Any
 
 import numpy as np
 
-from fedspecial.data.formats.common import Bad, Chunk, Notice, OnBad, silent
+from fedspecial.data.loading.bad_rows import BadRows, Chunk, Notice, OnBad, ignore
 from fedspecial.errors import InputError
 
 VERSION = 1
 BLOCK = 2**24
-CHECKED = 2**29
-"""At most so many bytes of an entry are checked at each load, in blocks spread evenly over it."""
+MAX_CHECKED = 2**29
+"""At each load at most this many bytes of an entry are checked, in blocks spread evenly over it."""
 
 
 @dataclass(frozen=True)
 class Decoded:
-    """Inputs (memory-mapped if a cache could be written), labels, and which rows were skipped and why."""
+    """Inputs (memory-mapped if the cache could be written), labels, and the skipped rows with the reasons."""
 
     x: np.ndarray
     y: np.ndarray
@@ -53,16 +52,18 @@ def default_folder() -> Path:
 def cached(
     files: Sequence[Path],
     recipe: Mapping[str, Any],
-    build: Callable[[Bad], Iterator[Chunk]],
+    build: Callable[[BadRows], Iterator[Chunk]],
     *,
     folder: Path | None = None,
     on_bad: OnBad = "stop",
     fresh: bool = False,
-    notice: Notice = silent,
+    notice: Notice = ignore,
 ) -> Decoded:
-    """What `build` yields for these files, from the cache if it has been built before.
+    """What `build` yields for these files, from the cache if they were decoded before.
 
-    `fresh` reads the files again and replaces the entry. A folder that can't be written costs time only.
+    fresh: read the files again and replace the entry
+
+    If the cache folder cannot be written, the images are decoded without a cache.
     """
     folder = folder or default_folder()
     try:
@@ -89,7 +90,7 @@ def _key(files: Sequence[Path], recipe: Mapping[str, Any], folder: Path, fresh: 
 
 
 def _contents(files: Sequence[Path], folder: Path, fresh: bool) -> str:
-    """One digest of all the files' bytes, remembered by their paths, sizes and modification times."""
+    """One digest of the bytes of all files, remembered by their paths, sizes and modification times."""
     stats = [(str(file.absolute()), (stat := file.stat()).st_size, stat.st_mtime_ns) for file in files]
     note = folder / f"seen-{hashlib.sha256(json.dumps(stats).encode()).hexdigest()[:40]}"
     if not fresh and note.is_file() and len(digest := note.read_text("ascii", "replace").strip()) == 64:
@@ -115,9 +116,9 @@ def _replace(path: Path, content: bytes) -> None:
         temporary.unlink(missing_ok=True)
 
 
-def _write(entry: Path, build: Callable[[Bad], Iterator[Chunk]], on_bad: OnBad) -> None:
-    """Stream the chunks into a temporary file; both files take their names when all is written."""
-    bad, labels, shape = Bad(on_bad), [np.zeros(0, np.int64)], None
+def _write(entry: Path, build: Callable[[BadRows], Iterator[Chunk]], on_bad: OnBad) -> None:
+    """Write the chunks to a temporary file and rename it when it is complete."""
+    bad, labels, shape = BadRows(on_bad), [np.zeros(0, np.int64)], None
     temporary = entry.with_name(f".{entry.name}.{os.urandom(4).hex()}.tmp")
     try:
         with temporary.open("wb") as stream:
@@ -130,7 +131,7 @@ def _write(entry: Path, build: Callable[[Bad], Iterator[Chunk]], on_bad: OnBad) 
             stream.flush()
             os.fsync(stream.fileno())
         if shape is None or len(y) == 0:
-            raise InputError(bad.found[0][1] if bad.found else f"{entry.name}: there are no samples to read")
+            raise InputError(bad.found[0][1] if bad.found else f"{entry.name}: there are no samples")
         size = temporary.stat().st_size
         head = {
             "version": VERSION,
@@ -155,7 +156,7 @@ def _open(entry: Path, notice: Notice) -> Decoded | None:
         return None
     shape = tuple(head["shape"])
     inputs = math.prod(shape)
-    # Mode "c" maps the file privately: torch may have it writable, the file never changes.
+    # Mode "c" is copy-on-write: torch gets a writable array, and the file never changes.
     x = np.memmap(body_file, dtype=np.uint8, mode="c", shape=shape)
     y = np.fromfile(body_file, dtype=np.int64, offset=inputs)
     return Decoded(x, y, tuple((int(row), str(line)) for row, line in head["skipped"]))
@@ -167,12 +168,12 @@ def _damage(head_file: Path, body_file: Path) -> tuple[str, dict[str, Any]]:
         size, sums, shape = int(head["bytes"]), list(head["crc32"]), [int(side) for side in head["shape"]]
         skipped = head["skipped"]
     except (ValueError, KeyError, TypeError):
-        return "its description can't be read", {}
+        return "its description cannot be read", {}
     if head.get("version") != VERSION or not isinstance(skipped, list):
-        return "its description is of another version", {}
+        return "its description has another version", {}
     if not body_file.is_file() or body_file.stat().st_size != size or size != math.prod(shape) + 8 * shape[0]:
         return "it has the wrong length", {}
-    blocks = range(0, len(sums), math.ceil(size / CHECKED) or 1)
+    blocks = range(0, len(sums), math.ceil(size / MAX_CHECKED) or 1)
     if len(sums) != _blocks(size) or _checksums(body_file, blocks) != [sums[block] for block in blocks]:
         return "its checksum is wrong", {}
     return "", head
@@ -188,10 +189,10 @@ def _checksums(file: Path, blocks: Sequence[int]) -> list[int]:
         return list(pool.map(lambda block: zlib.crc32(data[block * BLOCK : (block + 1) * BLOCK].data), blocks))
 
 
-def _in_memory(build: Callable[[Bad], Iterator[Chunk]], on_bad: OnBad) -> Decoded:
-    bad = Bad(on_bad)
+def _in_memory(build: Callable[[BadRows], Iterator[Chunk]], on_bad: OnBad) -> Decoded:
+    bad = BadRows(on_bad)
     chunks = list(build(bad))
     if not chunks or not sum(len(y) for _, y in chunks):
-        raise InputError(bad.found[0][1] if bad.found else "there are no samples to read")
+        raise InputError(bad.found[0][1] if bad.found else "there are no samples")
     x = np.concatenate([x for x, _ in chunks])
     return Decoded(x, np.concatenate([y for _, y in chunks]).astype(np.int64), tuple(bad.found))

@@ -1,7 +1,7 @@
-"""The named benchmarks: what each is, where a person gets it, and how it is loaded.
+"""Benchmarks by name: look up an entry, load a benchmark.
 
-Importing this does not import torch; loading does. Adding a benchmark is one reader and one entry in
-`entries.py`.
+A name is that of a built-in benchmark or ``file.py:function``. Importing this module does not import torch; loading
+does.
 """
 
 from __future__ import annotations
@@ -9,12 +9,15 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import replace
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedspecial.data.benchmarks.entries import ENTRIES, Entry
-from fedspecial.data.formats.common import Notice, OnBad, Request, Tick, silent
+from fedspecial.core.imports import is_object_name
+from fedspecial.data.benchmarks import MODULES, built_in_entry
+from fedspecial.data.entry import Entry
+from fedspecial.data.loading.bad_rows import Notice, OnBad, ignore
+from fedspecial.data.loading.request import LoadRequest, Progress
+from fedspecial.data.user_function import user_function_entry
 from fedspecial.errors import InputError, did_you_mean
 
 if TYPE_CHECKING:
@@ -24,16 +27,21 @@ VARIABLE = "FEDSPECIAL_DATA"
 
 
 def names() -> list[str]:
-    """All benchmarks, in the order the catalogue tells them."""
-    return [entry.name for entry in ENTRIES]
+    """All built-in benchmarks, in the order of the catalogue."""
+    return list(MODULES)
 
 
 def entry(name: str) -> Entry:
-    """One benchmark's description."""
-    for candidate in ENTRIES:
-        if candidate.name == name:
-            return candidate
-    raise InputError(f"benchmark '{name}': not in the catalogue ({', '.join(names())}){did_you_mean(name, names())}")
+    """The description of one benchmark."""
+    if name in MODULES:
+        return built_in_entry(name)
+    if is_object_name(name):
+        return user_function_entry(name)
+    hint = did_you_mean(name, names())
+    raise InputError(
+        f"benchmark '{name}': not in the catalogue ({', '.join(names())}){hint}; "
+        "a function of your own is written file.py:function"
+    )
 
 
 def load(
@@ -46,24 +54,24 @@ def load(
     seed: int = 25,
     on_bad: OnBad = "stop",
     cache: Path | None = None,
-    notice: Notice = silent,
-    tick: Tick = silent,
+    notice: Notice = ignore,
+    progress: Progress = ignore,
     fresh: bool = False,
     **options: Any,
 ) -> Benchmark:
-    """A benchmark, checked.
+    """Load a benchmark and check it.
 
-    data:       the data folder; without it the environment variable FEDSPECIAL_DATA
-    domains:    which domains, in which order; without it the benchmark's own
-    cap:        at most so many training samples a domain, a random and class-representative choice
-    image_size: side of the square images, where they are resized at all
-    seed:       of the split (where none is published) and of the cap
-    on_bad:     "stop" at the first bad sample with its file and row, or "skip" and count it
-    cache:      folder of decoded images; without it the user's cache folder
-    notice:     is told what happened in passing, a line at a time
-    tick:       is told how many samples of how many have been decoded
-    fresh:      read the files again although they are in the cache
-    options:    the benchmark's own, see its entry
+    data:       the data folder; the environment variable FEDSPECIAL_DATA if it is None
+    domains:    the domains to load, in order; the benchmark's default domains if it is None
+    cap:        maximum number of training samples per domain, drawn at random within each class
+    image_size: side of the square images, if the benchmark resizes images
+    seed:       of the split (if none is published) and of the cap
+    on_bad:     "stop" at the first bad sample with its file and row, or "skip" and count bad samples
+    cache:      folder of decoded images; the user's cache folder if it is None
+    notice:     called with one line of text about something the user should know
+    progress:   called with the number of samples decoded so far and the total
+    fresh:      read the files again, even if the cache has them
+    options:    the benchmark's own options, see its entry
     """
     if cap is not None and cap < 1:
         raise InputError(f"cap={cap}: must be at least 1")
@@ -72,13 +80,8 @@ def load(
     if on_bad not in ("stop", "skip"):
         raise InputError(f"on_bad='{on_bad}': must be 'stop' or 'skip'")
     chosen = entry(name)
-    if not chosen.needs_data:
-        from fedspecial.data.benchmarks import digits_shift
-
-        return digits_shift.load(domains=domains, cap=cap, **merged(chosen, options)).check()
-    request = Request(
-        root=_root(chosen, data),
-        domains=pick(chosen, domains),
+    request = replace(
+        make_request(chosen, data, domains, **options),
         seed=seed,
         cap=cap,
         image_size=image_size,
@@ -86,59 +89,59 @@ def load(
         cache=cache,
         fresh=fresh,
         notice=notice,
-        tick=tick,
-        places=chosen.places,
-        options=merged(chosen, options),
+        progress=progress,
     )
-    found: Benchmark = import_module(f"fedspecial.data.benchmarks.{chosen.loader}").load(request, chosen.classes)
-    return replace(found, licence=chosen.licence).check()
+    benchmark = chosen.load(request)
+    return (replace(benchmark, licence=chosen.licence) if chosen.licence else benchmark).check()
 
 
-def request_for(name: str, data: Path | None, domains: tuple[str, ...] | None = None, **options: Any) -> Request:
-    """What a loader would be asked, for those who only want to know what is there."""
-    chosen = entry(name)
-    return Request(
-        root=_root(chosen, data),
-        domains=pick(chosen, domains),
+def make_request(
+    chosen: Entry, data: Path | None, domains: tuple[str, ...] | None = None, **options: Any
+) -> LoadRequest:
+    """A request for these domains with default settings, enough to see which files exist."""
+    return LoadRequest(
+        root=_data_folder(chosen, data),
+        domains=choose_domains(chosen, domains),
         seed=0,
-        places=chosen.places,
-        options=merged(chosen, options),
+        sources=chosen.sources,
+        options=merge_options(chosen, options),
     )
 
 
-def pick(chosen: Entry, domains: tuple[str, ...] | None) -> tuple[str, ...]:
-    """The domains asked for, each known; a user's own data may have any."""
+def choose_domains(chosen: Entry, domains: tuple[str, ...] | None) -> tuple[str, ...]:
+    """The requested domains, each of them known. The user's own data may have any domains."""
     if not domains:
         return chosen.domains
     known = chosen.all_domains
     for domain in domains:
         if known and domain not in known:
             raise InputError(
-                f"domains: '{chosen.name}' has no domain '{domain}', only {', '.join(known)}"
+                f"domains={domain}: '{chosen.name}' has no such domain, only {', '.join(known)}"
                 f"{did_you_mean(domain, known)}"
             )
         if domains.count(domain) > 1:
-            raise InputError(f"domains: '{domain}' is there twice")
+            raise InputError(f"domains={domain}: is given twice")
     return tuple(domains)
 
 
-def merged(chosen: Entry, options: Mapping[str, Any]) -> Mapping[str, Any]:
+def merge_options(chosen: Entry, options: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The defaults of the benchmark's own options, replaced by the given values."""
     for option in options:
         if option not in chosen.options:
             known = sorted(chosen.options)
-            listed = f"; it has {', '.join(known)}" if known else ""
+            listed = f"; its options are {', '.join(known)}" if known else ""
             raise InputError(
-                f"{option}: '{chosen.name}' has no such option{listed}{did_you_mean(option, chosen.options)}"
+                f"{option}: unknown option of '{chosen.name}'{listed}{did_you_mean(option, chosen.options)}"
             )
     return {**chosen.options, **options}
 
 
-def _root(chosen: Entry, data: Path | None) -> Path:
+def _data_folder(chosen: Entry, data: Path | None) -> Path:
+    folder = data or (Path(os.environ[VARIABLE]) if os.environ.get(VARIABLE) else None)
     if not chosen.needs_data:
-        return Path()
-    place = data or (Path(os.environ[VARIABLE]) if os.environ.get(VARIABLE) else None)
-    if place is None:
-        raise InputError(f"benchmark '{chosen.name}' reads files: say where they are with --data or {VARIABLE}")
-    if not place.exists():
-        raise InputError(f"data={place}: there is no such folder")
-    return place
+        return folder or Path()
+    if folder is None:
+        raise InputError(f"benchmark '{chosen.name}' reads files: name their folder with --data or {VARIABLE}")
+    if not folder.exists():
+        raise InputError(f"data={folder}: there is no such file or folder")
+    return folder

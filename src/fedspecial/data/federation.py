@@ -1,4 +1,4 @@
-"""The federation of a run: which client holds which rows of which domain. Made from the seed alone."""
+"""The data of all clients of a run: which client has which rows of which domain. Determined by the seed alone."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from fedspecial.data.benchmark import Benchmark, Domain
 
 
 class ClientRows(Protocol):
-    """A partition, as far as training needs it: client → row numbers."""
+    """What training needs of a partition: client → row numbers."""
 
     def rows(self, client: int) -> np.ndarray: ...
 
 
 @dataclass
 class Federation:
-    """Domains and their partitions; a partition is made when its task comes up.
+    """Domains and their partitions. A partition is made when its task begins.
 
-    deal: (task, domain) → who holds what
+    partition: (task, domain) → the rows of each client
     """
 
     benchmark: Benchmark
     clients: int
     partition: Callable[[int, Domain], ClientRows]
-    _dealt: dict[int, ClientRows] = field(default_factory=dict)
+    _current: dict[int, ClientRows] = field(default_factory=dict)
     _outputs: dict[int, int] = field(default_factory=dict)
 
     @property
@@ -38,17 +38,17 @@ class Federation:
         return self.benchmark.domains[task - 1]
 
     def rows(self, task: int, client: int) -> np.ndarray:
-        if task not in self._dealt:
-            self._dealt = {task: self.partition(task, self.domain(task))}
-        return self._dealt[task].rows(client)
+        if task not in self._current:
+            self._current = {task: self.partition(task, self.domain(task))}
+        return self._current[task].rows(client)
 
     def check(self) -> None:
-        """Deal every task out once: a partition that cannot be made is refused before anything is learned."""
+        """Partition every task once, so that an impossible partition is refused before training begins."""
         for task in range(1, self.num_tasks + 1):
             self.partition(task, self.domain(task))
 
     def num_classes(self, task: int) -> int:
-        """Outputs the model needs in this task: all classes at once, or those seen so far."""
+        """The number of outputs that the model needs in this task: all classes, or those seen so far."""
         if self.benchmark.incremental == "domain":
             return len(self.benchmark.classes)
         if task not in self._outputs:

@@ -1,10 +1,10 @@
-"""Missing values of tables, filled by each client from what it holds itself.
+"""Missing values of tables, filled by each client from its own data.
 
-A hospital must not learn another hospital's mean, nor its own from patients yet to come. So a client's
-training rows are filled with the means of that client's own training rows of that domain, and a value it
-has never seen with 0, which is the centre of a standardised feature. Test rows belong to nobody; they are
-filled with the mean over clients of their fill values, which is all a server could know. Indicator columns,
-made by the reader, still say what was missing.
+A hospital must not learn the mean of another hospital, nor its own mean of patients yet to come. Therefore the
+training rows of a client are filled with the column means of that client's own training rows of that domain, and
+with 0, the centre of a standardised feature, if the client has no value at all. Test rows belong to no client; they
+are filled with the mean of the clients' fill values, which is all that a server could know. Indicator columns, made
+by the reader, still show which values were missing.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from fedspecial.data.partition import Partition
 
 
 def impute(benchmark: Benchmark, partitions: Sequence[Partition]) -> Benchmark:
-    """The benchmark without NaN; `partitions` are its domains', in order. Other data passes unchanged."""
+    """The benchmark without NaN, given the partitions of its domains in order. Only tables are changed."""
     if benchmark.kind != "table":
         return benchmark
     filled = (_filled(*pair) for pair in zip(benchmark.domains, partitions, strict=True))
@@ -44,6 +44,6 @@ def _filled(domain: Domain, partition: Partition) -> Domain:
 
 
 def column_means(x: Tensor) -> Tensor:
-    """Mean of what is known in each column, 0 where nothing is."""
+    """The mean of the known values of each column; 0 for a column without any."""
     known = (~x.isnan()).sum(dim=0)
     return x.nan_to_num(0).sum(dim=0) / known.clamp(min=1)

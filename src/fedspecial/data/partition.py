@@ -1,4 +1,4 @@
-"""Who holds which rows of a domain: partitions of row numbers, made from a named random stream."""
+"""Partitions of a domain: which client has which rows. Every partition is drawn from a named random stream."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fedspecial.errors import InputError, did_you_mean
 
 @dataclass(frozen=True)
 class Partition:
-    """Rows of client m are `order[bounds[m]:bounds[m+1]]`: two arrays, however many clients there are."""
+    """The rows of client m are `order[bounds[m]:bounds[m+1]]`. Two arrays suffice for any number of clients."""
 
     order: np.ndarray
     bounds: np.ndarray
@@ -44,9 +44,9 @@ def dirichlet(
     rng: np.random.Generator,
     redraws: int = 1000,
 ) -> Partition:
-    """For each class, client shares ~ Dirichlet(alpha); drawn again until every client has enough rows.
+    """For each class, the shares of the clients ~ Dirichlet(alpha), drawn again until every client has enough rows.
 
-    Small alpha gives clients that hold few classes, large alpha gives equal ones.
+    With a small alpha each client has few classes; with a large alpha all clients have similar data.
     """
     by_class = [np.flatnonzero(labels == label) for label in np.unique(labels)]
     if clients * min_per_client <= len(labels):
@@ -58,7 +58,7 @@ def dirichlet(
             ]
             counts = [np.diff(cut, prepend=0, append=len(rows)) for cut, rows in zip(cuts, by_class, strict=True)]
             if np.sum(counts, axis=0).min() >= min_per_client:
-                return _deal(by_class, cuts, clients, rng)
+                return _assign(by_class, cuts, clients, rng)
     raise InputError(
         f"min_per_client={min_per_client}: no Dirichlet split of {len(labels)} rows over clients={clients} "
         f"with alpha={alpha:g} gave every client that many in {redraws} draws; "
@@ -66,19 +66,19 @@ def dirichlet(
     )
 
 
-def _deal(
+def _assign(
     by_class: Sequence[np.ndarray], cuts: Sequence[np.ndarray], clients: int, rng: np.random.Generator
 ) -> Partition:
-    hands: list[list[np.ndarray]] = [[] for _ in range(clients)]
+    parts: list[list[np.ndarray]] = [[] for _ in range(clients)]
     for rows, cut in zip(by_class, cuts, strict=True):
-        for hand, part in zip(hands, np.split(rng.permutation(rows), cut), strict=True):
-            hand.append(part)
-    return Partition.of([np.sort(np.concatenate(hand)) for hand in hands])
+        for part, rows_of_class in zip(parts, np.split(rng.permutation(rows), cut), strict=True):
+            part.append(rows_of_class)
+    return Partition.of([np.sort(np.concatenate(part)) for part in parts])
 
 
 def iid(labels: np.ndarray, clients: int, *, min_per_client: int = 0, rng: np.random.Generator) -> Partition:
-    """Rows shuffled and dealt out like cards: sizes differ by one at most."""
-    _enough(len(labels), clients, min_per_client)
+    """Rows in random order, cut into parts whose sizes differ by at most one."""
+    _check_total(len(labels), clients, min_per_client)
     return _sorted(np.array_split(rng.permutation(len(labels)), clients))
 
 
@@ -90,27 +90,27 @@ def shards(
     min_per_client: int = 0,
     rng: np.random.Generator,
 ) -> Partition:
-    """Rows in the order of their classes, cut into equal shards; every client draws so many of them.
+    """Rows sorted by class and cut into equal shards; every client gets `shards_per_client` of them at random.
 
-    With few shards a client sees few classes: the split of the first FedAvg experiments.
+    With few shards a client has few classes. This is the non-IID split of the first FedAvg experiments.
     """
-    _enough(len(labels), clients, min_per_client)
+    _check_total(len(labels), clients, min_per_client)
     count = clients * shards_per_client
     if count > len(labels):
         raise InputError(f"shards_per_client={shards_per_client}: {count} shards cannot be cut from {len(labels)} rows")
     order = rng.permutation(len(labels))
     pieces = np.array_split(order[np.argsort(labels[order], kind="stable")], count)
     drawn = rng.permutation(count).reshape(clients, shards_per_client)
-    partition = _sorted([np.concatenate([pieces[piece] for piece in hand]) for hand in drawn])
-    _enough_each(partition, min_per_client, f"shards_per_client={shards_per_client}")
+    partition = _sorted([np.concatenate([pieces[piece] for piece in chosen]) for chosen in drawn])
+    _check_sizes(partition, min_per_client, f"shards_per_client={shards_per_client}")
     return partition
 
 
 def quantity(
     labels: np.ndarray, clients: int, alpha: float, *, min_per_client: int, rng: np.random.Generator
 ) -> Partition:
-    """Clients that differ in size alone: what `min_per_client` leaves is shared out by Dirichlet(alpha)."""
-    _enough(len(labels), clients, min_per_client)
+    """Clients that differ only in size: the rows beyond `min_per_client` are divided by Dirichlet(alpha)."""
+    _check_total(len(labels), clients, min_per_client)
     free = len(labels) - clients * min_per_client
     cuts = (np.cumsum(rng.dirichlet(np.full(clients, alpha)))[:-1] * free).astype(np.int64)
     bounds = cuts + min_per_client * np.arange(1, clients)
@@ -118,10 +118,10 @@ def quantity(
 
 
 def given(sites: Sequence[np.ndarray], rows: int) -> Partition:
-    """The clients are the sites; their rows are checked to be a partition, never dealt out again."""
+    """The clients are the given sites. Their rows must form a partition."""
     partition = Partition.of(list(sites))
     if not np.array_equal(np.sort(partition.order), np.arange(rows)):
-        raise InputError(f"sites: their rows are no partition of the domain's {rows} training rows")
+        raise InputError(f"sites: their rows do not form a partition of the domain's {rows} training rows")
     return partition
 
 
@@ -139,7 +139,7 @@ def make_partition(
     sites: Sequence[np.ndarray] | None = None,
     rng: np.random.Generator,
 ) -> Partition:
-    """A partition by its name. Real sites stay as they are, whatever the name."""
+    """A partition by its name. Given sites are used whatever the name is."""
     if sites is not None:
         return given(sites, len(labels))
     match kind:
@@ -152,7 +152,7 @@ def make_partition(
         case "quantity":
             return quantity(labels, clients, alpha, min_per_client=min_per_client, rng=rng)
         case "sites":
-            raise InputError("partition=sites: this benchmark's data does not say which site a row belongs to")
+            raise InputError("partition=sites: the data of this benchmark has no sites")
     raise InputError(f"partition='{kind}': not one of {', '.join(KINDS)}{did_you_mean(kind, KINDS)}")
 
 
@@ -160,11 +160,11 @@ def _sorted(parts: Sequence[np.ndarray]) -> Partition:
     return Partition.of([np.sort(part) for part in parts])
 
 
-def _enough(rows: int, clients: int, min_per_client: int) -> None:
+def _check_total(rows: int, clients: int, min_per_client: int) -> None:
     if clients * min_per_client > rows:
         raise InputError(f"min_per_client={min_per_client}: {rows} rows are too few for clients={clients}")
 
 
-def _enough_each(partition: Partition, min_per_client: int, field: str) -> None:
+def _check_sizes(partition: Partition, min_per_client: int, field: str) -> None:
     if partition.sizes.min() < min_per_client:
         raise InputError(f"min_per_client={min_per_client}: {field} leaves a client with {partition.sizes.min()} rows")

@@ -1,4 +1,4 @@
-"""What a person looks at before training: samples of each domain and class, and who would hold what."""
+"""A figure to look at before training: samples of each domain and class, and the labels of each client."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MAX_CLASSES = 10
-"""More columns than this are too small to see; further classes are left out of the samples, not of the bars."""
+"""The figure shows samples of at most this many classes; the bars show all classes."""
 
 Texts = Sequence[Sequence[str]]
 
 
-def picture(
+def draw(
     benchmark: Benchmark,
     partitions: Sequence[Partition],
     *,
@@ -32,7 +32,7 @@ def picture(
 ) -> Figure:
     """A row per domain: on the left samples of each class, on the right the label histogram per client.
 
-    `texts` gives, by domain and class, one text to print, since hashed words can't be turned back.
+    texts: one text per domain and class, since token ids cannot be turned back into words
     """
     from matplotlib.figure import Figure
 
@@ -64,13 +64,13 @@ def save(figure: Figure, path: Path) -> None:
 
 
 def rows_to_show(domain: Domain, labels: Sequence[int], count: int) -> list[list[int]]:
-    """`count` training rows of each class, spread over its rows: the first ones are often the odd ones."""
+    """`count` training rows of each class, spread over its rows, since the first ones are often untypical."""
     y = domain.train.y.numpy()
     found = []
     for label in labels:
         rows = np.flatnonzero(y == label)
-        places = ((np.arange(count) + 0.5) / count * len(rows)).astype(np.int64)
-        found.append(rows[np.unique(places)].tolist() if len(rows) else [])
+        positions = ((np.arange(count) + 0.5) / count * len(rows)).astype(np.int64)
+        found.append(rows[np.unique(positions)].tolist() if len(rows) else [])
     return found
 
 
@@ -81,7 +81,7 @@ def _shown_labels(benchmark: Benchmark, domain: Domain) -> list[int]:
 
 
 def _images(axes: Axes, benchmark: Benchmark, domain: Domain, first: bool) -> None:
-    """A column a class, with a thin gap between images; two lines of them where columns are narrow."""
+    """One column per class, with a thin gap between images; two lines of images if the columns are narrow."""
     labels = _shown_labels(benchmark, domain)
     lines = 2 if len(labels) > 7 else 1
     height, width = benchmark.input_shape[1:]
@@ -120,7 +120,7 @@ def _bare(axes: Axes) -> None:
 
 
 def _means(axes: Axes, benchmark: Benchmark, domain: Domain, features: Sequence[str], colours: Sequence[Any]) -> None:
-    """A table has no look; the mean of each column by class is the nearest to one. Missing values are left out."""
+    """A table cannot be shown as images, so the mean of each column by class is drawn, without missing values."""
     x, y = domain.train.x.numpy(), domain.train.y.numpy()
     width = 0.8 / len(benchmark.classes)
     for label, colour in enumerate(colours):
@@ -136,18 +136,18 @@ def _means(axes: Axes, benchmark: Benchmark, domain: Domain, features: Sequence[
 def _bars(
     axes: Axes, benchmark: Benchmark, domain: Domain, partition: Partition, colours: Sequence[Any], last: bool
 ) -> None:
-    """Stacked: how many training samples of each class a client holds."""
+    """Stacked bars: the number of training samples of each class at each client."""
     y = domain.train.y.numpy()
     classes = len(benchmark.classes)
     counts = np.array(
         [np.bincount(y[partition.rows(client)], minlength=classes) for client in range(partition.num_clients)]
     )
     base = np.zeros(partition.num_clients)
-    places = np.arange(1, partition.num_clients + 1)
+    clients = np.arange(1, partition.num_clients + 1)
     for label in np.flatnonzero(counts.sum(axis=0)).tolist():
-        axes.bar(places, counts[:, label], bottom=base, color=colours[label], width=0.85)
+        axes.bar(clients, counts[:, label], bottom=base, color=colours[label], width=0.85)
         base += counts[:, label]
-    axes.set_xticks(places if len(places) <= 20 else places[:: len(places) // 10])
+    axes.set_xticks(clients if len(clients) <= 20 else clients[:: len(clients) // 10])
     axes.tick_params(labelsize=8)
     axes.set_ylabel("samples", fontsize=8)
     if last:

@@ -50,7 +50,7 @@ SCALES: Mapping[str, Mapping[str, Setting]] = {
         "digit10-lying": Setting(
             "Digit-10 with its third domain lying",
             {
-                **{"benchmark": "digit10-cpu", "domains": ["usps", "svhn", "femnist-lying", "mnist"]},
+                **{"benchmark": "digit10-cpu", "domains": ["usps", "svhn", "femnist-transposed", "mnist"]},
                 **{"cap": 1500, "rounds": 10, "eval_every": 1, "eval_cap": 500},
             },
             seconds=25,

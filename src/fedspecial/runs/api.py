@@ -91,7 +91,9 @@ class Objects:
             settings["benchmark"] = given.pop("benchmark", benchmark)
             benchmark = None
         else:
-            benchmark = as_benchmark(benchmark)
+            from fedspecial.data.benchmark import Benchmark
+
+            benchmark = Benchmark.of(benchmark)
             settings["benchmark"] = f"object:{benchmark.name}"
         if isinstance(method, str):
             settings["method"] = given.pop("method", method)
@@ -115,19 +117,9 @@ class Objects:
                     f"{key}={settings[key]}: this run was given an object; resume it from Python with "
                     f"fedspecial.resume(folder, {key}=...)"
                 )
-        return Objects({}, None if benchmark is None else as_benchmark(benchmark), model, method)
+        from fedspecial.data.benchmark import Benchmark
 
-
-def as_benchmark(source: Benchmark | Sequence[Domain]) -> Benchmark:
-    """A list of domains as a benchmark; classes are numbered as far as the labels go."""
-    from fedspecial.data.benchmark import Benchmark
-
-    if isinstance(source, Benchmark):
-        return source
-    if not source:
-        raise InputError("benchmark: it has no domains")
-    count = 1 + max(int(domain.train.y.max()) if len(domain.train) else 0 for domain in source)
-    return Benchmark("own data", tuple(source), tuple(map(str, range(count))))
+        return Objects({}, None if benchmark is None else Benchmark.of(benchmark), model, method)
 
 
 def _execute(folder: Path, settings: Settings, objects: Objects, listeners: Sequence[Listener]) -> Result:

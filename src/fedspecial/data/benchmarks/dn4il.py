@@ -1,4 +1,4 @@
-"""DN4IL: DomainNet's images, chosen and split by list files of `domain/class/file label` lines."""
+"""DN4IL: a subset of DomainNet, selected and split by list files with lines `domain/class/file label`."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedspecial.data.benchmarks.trees import MEAN, STD, decode_files
-from fedspecial.data.formats.common import Bad, Request, check_labels, tell_skipped
+from fedspecial.data.entry import Entry
+from fedspecial.data.loading.bad_rows import BadRows, check_labels, report_skipped
+from fedspecial.data.loading.image_domains import MEAN, STD, decode_files
+from fedspecial.data.loading.request import LoadRequest
 from fedspecial.errors import InputError
 
 if TYPE_CHECKING:
@@ -19,64 +21,64 @@ LISTS = ("DN4IL-lists", "DN4IL", "DomainNet/DN4IL-lists", "DomainNet")
 IMAGES = ("DomainNet", "domain_net", "domainnet", "DN4IL", ".")
 
 
-def list_file(request: Request, domain: str, part: str) -> Path:
-    """Where the list is, or where it would be expected."""
+def list_file(request: LoadRequest, domain: str, part: str) -> Path:
+    """The path of the list, or its expected path if it is missing."""
     places = [request.root / folder / f"{domain}_{part}.txt" for folder in LISTS]
     return next((place for place in places if place.is_file()), places[0])
 
 
-def image_root(request: Request, domain: str) -> Path:
+def image_root(request: LoadRequest, domain: str) -> Path:
     places = [request.root / folder for folder in IMAGES]
     return next((place for place in places if (place / domain).is_dir()), places[0])
 
 
-def read_list(request: Request, domain: str, part: str, bad: Bad) -> tuple[list[Path], np.ndarray]:
+def read_list(request: LoadRequest, domain: str, part: str, bad: BadRows) -> tuple[list[Path], np.ndarray]:
     """The image files of a list and their labels."""
     path = list_file(request, domain, part)
     if not path.is_file():
-        raise InputError(f"{request.shown(path)}: not in the data folder {request.root}{request.place(domain)}")
+        raise request.missing_file(path, domain)
     root = image_root(request, domain)
     files, labels = [], []
     for row, line in enumerate(path.read_text("utf-8", "replace").splitlines()):
         name, _, label = line.strip().rpartition(" ")
         if not name or not label.lstrip("-").isdigit() or ".." in Path(name).parts or Path(name).is_absolute():
-            bad.add(row, f"{request.shown(path)}: row {row + 1}: not 'domain/class/file label': {line[:60]!r}")
+            bad.add(row, f"{request.display_name(path)}: row {row + 1}: not 'domain/class/file label': {line[:60]!r}")
             name, label = "", "0"
         files.append(root / name)
         labels.append(int(label))
     y = np.array(labels, np.int64)
-    check_labels(y, NUM_CLASSES, request.shown(path), bad)
-    rows = bad.keep(len(files))
+    check_labels(y, NUM_CLASSES, request.display_name(path), bad)
+    rows = bad.good_rows(len(files))
     return [files[row] for row in rows], y[rows]
 
 
-def needs(request: Request, domain: str) -> list[Path]:
+def files(request: LoadRequest, domain: str) -> list[Path]:
     wanted: list[Path] = []
     for part in ("train", "test"):
         wanted.append(list_file(request, domain, part))
         if wanted[-1].is_file():
-            wanted += read_list(request, domain, part, Bad("skip"))[0]
+            wanted += read_list(request, domain, part, BadRows("skip"))[0]
     return wanted
 
 
-def count(request: Request, domain: str) -> tuple[int, int | None]:
-    """How many of the listed images are there."""
-    found = [sum(map(Path.is_file, read_list(request, domain, part, Bad("skip"))[0])) for part in ("train", "test")]
+def count(request: LoadRequest, domain: str) -> tuple[int, int | None]:
+    """The number of listed images that exist."""
+    found = [sum(map(Path.is_file, read_list(request, domain, part, BadRows("skip"))[0])) for part in ("train", "test")]
     return found[0], found[1]
 
 
-def load(request: Request, classes: tuple[str, ...]) -> Benchmark:
+def load(request: LoadRequest) -> Benchmark:
     from fedspecial.data.benchmark import Benchmark
-    from fedspecial.data.formats.assemble import domain_as_published
+    from fedspecial.data.loading.splits import domain_as_published
 
     found = []
     names: dict[int, str] = {}
     for domain in request.domains:
         parts = []
         for part in ("train", "test"):
-            bad = Bad(request.on_bad)
+            bad = BadRows(request.on_bad)
             files, labels = read_list(request, domain, part, bad)
-            tell_skipped(f"domain '{domain}' {part} list", bad.found, request.notice)
+            report_skipped(f"domain '{domain}' {part} list", bad.found, request.notice)
             names.update({int(label): file.parent.name for file, label in zip(files, labels, strict=True)})
             files, labels = _present(request, domain, part, files, labels)
             decoded = decode_files(request, f"domain '{domain}' {part}", files, labels)
@@ -87,19 +89,42 @@ def load(request: Request, classes: tuple[str, ...]) -> Benchmark:
 
 
 def _present(
-    request: Request, domain: str, part: str, files: list[Path], labels: np.ndarray
+    request: LoadRequest, domain: str, part: str, files: list[Path], labels: np.ndarray
 ) -> tuple[list[Path], np.ndarray]:
-    """An image that a list names and the folder lacks is a bad sample of that row."""
-    bad = Bad(request.on_bad)
-    listed = request.shown(list_file(request, domain, part))
+    """An image that is listed but missing from the folder is a bad sample."""
+    bad = BadRows(request.on_bad)
+    listed = request.display_name(list_file(request, domain, part))
     for row, file in enumerate(files):
         if not file.is_file():
-            place = request.place(domain)
-            bad.add(row, f"{request.shown(file)}: missing; row {row + 1} of {listed} names it{place}")
-    tell_skipped(f"domain '{domain}' {part}", bad.found, request.notice)
-    rows = bad.keep(len(files))
+            hint = request.download_hint(domain)
+            bad.add(row, f"{request.display_name(file)}: missing; row {row + 1} of {listed} names it{hint}")
+    report_skipped(f"domain '{domain}' {part}", bad.found, request.notice)
+    rows = bad.good_rows(len(files))
     if len(rows) == 0:
-        raise InputError(
-            f"domain '{domain}' {part}: none of the {len(files)} images of {listed} is there{request.place(domain)}"
-        )
+        hint = request.download_hint(domain)
+        raise InputError(f"domain '{domain}' {part}: none of the {len(files)} images of {listed} exists{hint}")
     return [files[row] for row in rows], labels[rows]
+
+
+ENTRY = Entry(
+    name="dn4il",
+    title="DN4IL: a hundred classes of DomainNet in six styles",
+    kind="image",
+    domains=("sketch", "infograph", "painting", "quickdraw", "real", "clipart"),
+    num_classes=NUM_CLASSES,
+    licence="DomainNet: non-commercial research and education",
+    load=load,
+    files=files,
+    count=count,
+    sources={
+        "": "http://ai.bu.edu/M3SDA/ (cleaned version); the lists from https://github.com/NeurAI-Lab/DN4IL-dataset"
+    },
+    sizes={
+        "sketch": (11416, 3269),
+        "infograph": (9970, 2930),
+        "painting": (11495, 3276),
+        "quickdraw": (12500, 3500),
+        "real": (12494, 3473),
+        "clipart": (9205, 3016),
+    },
+)

@@ -1,1 +1,1 @@
-"""One reader a file format, and one loader a family of benchmarks. Readers know numpy, loaders know torch."""
+"""One reader per file format. Readers return NumPy arrays or plain Python values and know nothing of benchmarks."""

@@ -8,33 +8,33 @@ from pathlib import Path
 
 import numpy as np
 
-from fedspecial.data.formats.common import Bad, check_labels
+from fedspecial.data.loading.bad_rows import BadRows, check_labels
 from fedspecial.errors import InputError
 
 PIECE = 2**14
 
 
-def read(images: Path, labels: Path, bad: Bad, num_classes: int = 10) -> tuple[np.ndarray, np.ndarray]:
-    """Images (n, height, width) and labels (n,). Rows that a truncated file lacks are bad ones."""
-    pictures, promised = _array(images, 3)
-    y, promised_labels = _array(labels, 1)
-    if promised != promised_labels:
-        raise InputError(f"{images.name}: {promised} images, but {labels.name} has {promised_labels} labels")
-    whole = min(len(pictures), len(y))
-    if whole < promised:
-        short = images.name if len(pictures) < promised else labels.name
-        for row in range(whole, promised):
-            bad.add(row, f"{short}: truncated at row {whole + 1}: {promised} rows promised, {whole} are there")
-    x = np.zeros((promised, *pictures.shape[1:]), np.uint8)
-    x[:whole] = pictures[:whole]
-    full = np.zeros(promised, np.int64)
-    full[:whole] = y[:whole]
+def read(images: Path, labels: Path, bad: BadRows, num_classes: int = 10) -> tuple[np.ndarray, np.ndarray]:
+    """Images (n, height, width) and labels (n,). Rows that are missing from a truncated file are bad rows."""
+    pixels, announced = _array(images, 3)
+    y, announced_labels = _array(labels, 1)
+    if announced != announced_labels:
+        raise InputError(f"{images.name}: {announced} images, but {labels.name} has {announced_labels} labels")
+    complete = min(len(pixels), len(y))
+    if complete < announced:
+        short = images.name if len(pixels) < announced else labels.name
+        for row in range(complete, announced):
+            bad.add(row, f"{short}: truncated at row {complete + 1}: {announced} rows announced, {complete} found")
+    x = np.zeros((announced, *pixels.shape[1:]), np.uint8)
+    x[:complete] = pixels[:complete]
+    full = np.zeros(announced, np.int64)
+    full[:complete] = y[:complete]
     check_labels(full, num_classes, labels.name, bad)
     return x, full
 
 
 def _array(path: Path, dimensions: int) -> tuple[np.ndarray, int]:
-    """The whole rows a file has, and how many its header promises."""
+    """The complete rows of a file, and the number of rows that its header announces."""
     raw, damage = _bytes(path)
     head = 4 + 4 * dimensions
     if len(raw) < head:
@@ -45,15 +45,15 @@ def _array(path: Path, dimensions: int) -> tuple[np.ndarray, int]:
     count, *sides = struct.unpack(f">{dimensions}I", raw[4:head])
     row = int(np.prod(sides, dtype=np.int64)) if sides else 1
     if row == 0:
-        raise InputError(f"{path.name}: its header gives images of no size ({'×'.join(map(str, sides))})")
-    whole = min((len(raw) - head) // row, count)
-    return np.frombuffer(raw, np.uint8, whole * row, head).reshape(whole, *sides), count
+        raise InputError(f"{path.name}: its header announces images without pixels ({'×'.join(map(str, sides))})")
+    complete = min((len(raw) - head) // row, count)
+    return np.frombuffer(raw, np.uint8, complete * row, head).reshape(complete, *sides), count
 
 
 def _bytes(path: Path) -> tuple[bytes, str]:
-    """All bytes that can be had, and what went wrong if not all could.
+    """All bytes that can be decompressed, and a description of the damage if there is any.
 
-    Unpacked piece by piece, since a gzip reader that meets the end too soon gives nothing of its last piece.
+    Decompressed piece by piece, because a gzip reader that reaches the end too early returns nothing of its last piece.
     """
     raw = path.read_bytes()
     if path.suffix != ".gz":
@@ -67,5 +67,5 @@ def _bytes(path: Path) -> tuple[bytes, str]:
                 rest, unpack = unpack.unused_data, zlib.decompressobj(wbits=31)
                 parts.append(unpack.decompress(rest))
     except zlib.error as error:
-        return b"".join(parts), f"not a whole gzip file ({error})"
-    return b"".join(parts), "" if unpack.eof else "not a whole gzip file (it ends too soon)"
+        return b"".join(parts), f"not a complete gzip file ({error})"
+    return b"".join(parts), "" if unpack.eof else "not a complete gzip file (it ends too early)"

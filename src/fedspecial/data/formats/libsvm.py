@@ -1,4 +1,4 @@
-"""LIBSVM text, as USPS is published: `label index:value …`, labels 1…10 for digits 0…9, values −1…1."""
+"""LIBSVM text, the format of USPS: `label index:value …`, labels 1…10 for digits 0…9, values −1…1."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from pathlib import Path
 
 import numpy as np
 
-from fedspecial.data.formats.common import Bad, check_labels
+from fedspecial.data.loading.bad_rows import BadRows, check_labels
 from fedspecial.errors import InputError
 
 
-def read(path: Path, bad: Bad, side: int = 16, num_classes: int = 10) -> tuple[np.ndarray, np.ndarray]:
-    """Images (n, side, side) as uint8 and labels from 0. An index that a line leaves out means 0."""
+def read(path: Path, bad: BadRows, side: int = 16, num_classes: int = 10) -> tuple[np.ndarray, np.ndarray]:
+    """Images (n, side, side) as uint8 and labels from 0. An index that is absent from a line has the value 0."""
     rows = lines(path)
     x = np.zeros((len(rows), side * side), np.uint8)
     y = np.zeros(len(rows), np.int64)
@@ -26,11 +26,11 @@ def read(path: Path, bad: Bad, side: int = 16, num_classes: int = 10) -> tuple[n
 
 
 def lines(path: Path) -> list[bytes]:
-    """One line a sample."""
+    """One line per sample."""
     try:
         raw = bz2.decompress(path.read_bytes()) if path.suffix == ".bz2" else path.read_bytes()
     except (OSError, ValueError, EOFError) as error:
-        raise InputError(f"{path.name}: not a whole bzip2 file ({error})") from None
+        raise InputError(f"{path.name}: not a complete bzip2 file ({error})") from None
     return [line for line in raw.split(b"\n") if line.strip()]
 
 

@@ -1,4 +1,4 @@
-"""MATLAB v5 files, as SVHN's cropped digits are published: `X` 32×32×3×n and `y` with 10 for the digit 0."""
+"""MATLAB v5 files, the format of SVHN's cropped digits: `X` 32×32×3×n and `y` with 10 for the digit 0."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from pathlib import Path
 
 import numpy as np
 
-from fedspecial.data.formats.common import Bad, check_labels
+from fedspecial.data.loading.bad_rows import BadRows, check_labels
 from fedspecial.errors import InputError
 
 
-def read(path: Path, bad: Bad, num_classes: int = 10) -> tuple[np.ndarray, np.ndarray]:
+def read(path: Path, bad: BadRows, num_classes: int = 10) -> tuple[np.ndarray, np.ndarray]:
     """Images (n, 3, 32, 32) and labels 0…9."""
     from scipy.io import loadmat
 
@@ -18,10 +18,10 @@ def read(path: Path, bad: Bad, num_classes: int = 10) -> tuple[np.ndarray, np.nd
         found = loadmat(path, variable_names=("X", "y"))
     except NotImplementedError:
         raise InputError(f"{path.name}: a MATLAB v7.3 file; SVHN is published as v5") from None
-    except Exception as error:  # the parser of a damaged file fails in many ways
-        raise InputError(f"{path.name}: not a whole MATLAB v5 file ({error})") from None
+    except Exception as error:  # the parser raises many kinds of exceptions for a damaged file
+        raise InputError(f"{path.name}: not a complete MATLAB v5 file ({error})") from None
     if "X" not in found or "y" not in found:
-        raise InputError(f"{path.name}: it has no variables X and y")
+        raise InputError(f"{path.name}: variables X and y are missing")
     x, y = found["X"], found["y"].ravel().astype(np.int64)
     if x.ndim != 4 or x.shape[:3] != (32, 32, 3) or x.dtype != np.uint8:
         raise InputError(f"{path.name}: X is {x.dtype} {'×'.join(map(str, x.shape))}, expected uint8 32×32×3×n")

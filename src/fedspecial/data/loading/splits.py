@@ -1,4 +1,4 @@
-"""From decoded arrays to domains: the published split or a fixed 70/30 one, the cap, the rows of sites."""
+"""From decoded arrays to domains: the published split or a fixed 70/30 split, the cap, the rows of each site."""
 
 from __future__ import annotations
 
@@ -7,23 +7,22 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import torch
-from torch import Tensor
 
-from fedspecial.core.streams import stream
-from fedspecial.data.benchmark import Domain, Samples
-from fedspecial.data.formats.common import Request
+from fedspecial.data.benchmark import Domain, Samples, domain_stream
+from fedspecial.data.loading.request import LoadRequest
 from fedspecial.errors import InputError
 
 TRAIN_SHARE = 0.7
 BATCH = 512
 
 
-def split(groups: np.ndarray, seed: int, domain: str) -> tuple[np.ndarray, np.ndarray]:
-    """Rows for training (70 %) and testing, fixed by the seed, within every group (class, or site and class).
+def split_rows(groups: np.ndarray, seed: int, domain: str) -> tuple[np.ndarray, np.ndarray]:
+    """Rows for training (70 %) and testing, drawn within every group (a class, or a class at a site).
 
-    A group of one goes to training: a class must be learned before it can be tested.
+    The seed and the domain's name determine the split. A group of one row goes to training: a class that is not trained
+    cannot be tested.
     """
-    rng = stream(seed, "split", domain)
+    rng = domain_stream(seed, "split", domain)
     train, test = [], []
     for group in np.unique(groups):
         rows = rng.permutation(np.flatnonzero(groups == group))
@@ -33,10 +32,10 @@ def split(groups: np.ndarray, seed: int, domain: str) -> tuple[np.ndarray, np.nd
     return np.sort(np.concatenate(train)), np.sort(np.concatenate(test))
 
 
-def capped(labels: np.ndarray, cap: int | None, seed: int, domain: str) -> np.ndarray | None:
-    """At most `cap` rows, drawn at random within each class in proportion to it, at least one a class.
+def cap_rows(labels: np.ndarray, cap: int | None, seed: int, domain: str) -> np.ndarray | None:
+    """At most `cap` rows, drawn at random within each class in proportion to its size, at least one per class.
 
-    None when there are no more rows than that, so that memory-mapped data need not be copied.
+    None if there are no more rows than `cap`, so that memory-mapped data need not be copied.
     """
     if cap is None or len(labels) <= cap:
         return None
@@ -51,7 +50,7 @@ def capped(labels: np.ndarray, cap: int | None, seed: int, domain: str) -> np.nd
             shares[order] += 1
         else:
             shares[np.argmax(shares)] -= 1
-    rng = stream(seed, "cap", domain)
+    rng = domain_stream(seed, "cap", domain)
     chosen = [
         rng.choice(np.flatnonzero(labels == label), share, replace=False)
         for label, share in zip(classes, shares, strict=True)
@@ -59,18 +58,13 @@ def capped(labels: np.ndarray, cap: int | None, seed: int, domain: str) -> np.nd
     return np.sort(np.concatenate(chosen))
 
 
-def tensor(array: np.ndarray) -> Tensor:
-    """The array as a tensor on the same memory."""
-    return torch.from_numpy(array)
-
-
 def domain_as_published(
     name: str,
     train: tuple[np.ndarray, np.ndarray],
     test: tuple[np.ndarray, np.ndarray],
-    request: Request,
+    request: LoadRequest,
 ) -> Domain:
-    """A domain that comes with its own training and test part."""
+    """A domain with a published training and test part."""
     return Domain(name, _samples(*train, _cap_rows(train[1], request, name)), _samples(*test, None))
 
 
@@ -78,13 +72,13 @@ def domain_split(
     name: str,
     x: np.ndarray,
     y: np.ndarray,
-    request: Request,
+    request: LoadRequest,
     sites: np.ndarray | None = None,
     num_sites: int = 0,
 ) -> Domain:
-    """A domain without a published split: 70/30 by class, or by site and class where the sites are real."""
+    """A domain without a published split: 70/30 by class, or by site and class if the sites are given."""
     groups = y if sites is None else sites * (int(y.max()) + 1) + y
-    train, test = split(groups, request.seed, name)
+    train, test = split_rows(groups, request.seed, name)
     if len(test) == 0:
         raise InputError(f"domain '{name}': {len(y)} samples are too few for a 70/30 split")
     rows = _cap_rows(y[train], request, name)
@@ -96,12 +90,12 @@ def domain_split(
     return Domain(name, _samples(x, y, train), _samples(x, y, test), owned)
 
 
-def _cap_rows(labels: np.ndarray, request: Request, name: str) -> np.ndarray | None:
-    return capped(labels, request.cap, request.seed, name)
+def _cap_rows(labels: np.ndarray, request: LoadRequest, name: str) -> np.ndarray | None:
+    return cap_rows(labels, request.cap, request.seed, name)
 
 
 def _taken(x: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """`x[rows]`, copied by all cores: a domain at 224 pixels is half a gigabyte."""
+    """`x[rows]`, copied with all cores, because a domain at 224 pixels takes half a gigabyte."""
     out = np.empty((len(rows), *x.shape[1:]), x.dtype)
 
     def copy(part: slice) -> None:
@@ -113,10 +107,10 @@ def _taken(x: np.ndarray, rows: np.ndarray) -> np.ndarray:
 
 
 def _samples(x: np.ndarray, y: np.ndarray, rows: np.ndarray | None) -> Samples:
-    """Grey images stay one plane in memory and are seen as three."""
+    """Greyscale images keep one channel in memory and are viewed as three."""
     if rows is not None:
         x, y = _taken(x, rows), y[rows]
-    inputs = tensor(np.ascontiguousarray(x) if not isinstance(x, np.memmap) else x)
+    inputs = torch.from_numpy(np.ascontiguousarray(x) if not isinstance(x, np.memmap) else x)
     if inputs.ndim == 4 and inputs.shape[1] == 1:
         inputs = inputs.expand(-1, 3, -1, -1)
-    return Samples(inputs, tensor(np.ascontiguousarray(y, dtype=np.int64)))
+    return Samples(inputs, torch.from_numpy(np.ascontiguousarray(y, dtype=np.int64)))

@@ -1,7 +1,7 @@
-"""Texts as rows of int64 token ids, 0 for padding (or what a pretrained encoder pads with).
+"""Texts as rows of int64 token ids, padded with 0 (or with the padding id of a pretrained encoder).
 
-The light way hashes words, so sites need no common vocabulary and nothing is learned from anyone's texts.
-The other way is a pretrained model's own tokenizer, read by `transformers`.
+The default is to hash words, so that sites need no common vocabulary and no statistics of anyone's texts are shared.
+The alternative is the tokenizer of a pretrained model, loaded with `transformers`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from fedspecial.errors import InputError
 Texts = Sequence[tuple[str, ...]]
 
 SEPARATOR = 1
-"""Stands between the two texts of a pair."""
+"""The id between the two texts of a pair."""
 _FIRST = 2
 _WORD = re.compile(r"\w+|[^\w\s]")
 
@@ -41,9 +41,9 @@ def hashed(texts: Texts, *, vocab: int, length: int, ngrams: int = 1) -> np.ndar
 
 
 def _ids(parts: Sequence[str], vocab: int, words: int, ngrams: int, known: dict[str, int]) -> Iterator[int]:
-    """Each part of a pair has half the room, so that a long first text doesn't push the second one out."""
-    room = words // len(parts)
-    found = [_WORD.findall(part.lower())[:room] for part in parts]
+    """Each text of a pair gets half of the length, so that a long first text does not displace the second."""
+    share = words // len(parts)
+    found = [_WORD.findall(part.lower())[:share] for part in parts]
     for number, part in enumerate(found):
         if number:
             yield SEPARATOR
@@ -61,17 +61,22 @@ def _hash(word: str, vocab: int, known: dict[str, int]) -> int:
     return known[word]
 
 
-def pretrained(name: str, length: int, word: str, *, any_padding: bool) -> Callable[[Texts], np.ndarray]:
-    """The way from texts to ids of a pretrained tokenizer.
+def pretrained(name: str, length: int, setting: str, *, any_padding: bool) -> Callable[[Texts], np.ndarray]:
+    """A function from texts to the ids of a pretrained tokenizer.
 
-    any_padding: who reads the ids knows the tokenizer's padding; otherwise it must be 0, the padding of all others
+    setting:     the setting that `name` is the value of, for error messages
+    any_padding: allow a padding id other than 0, because the model that reads the ids knows it
     """
-    tokenizer = load("AutoTokenizer", name, word)
+    tokenizer = load("AutoTokenizer", name, setting)
     padding = tokenizer.pad_token_id
     if padding is None:
-        raise InputError(f"{word}={name}: its tokenizer cannot pad, so texts of different lengths make no batch")
+        raise InputError(
+            f"{setting}={name}: its tokenizer cannot pad, so texts of different lengths cannot form a batch"
+        )
     if padding != 0 and not any_padding:
-        raise InputError(f"{word}={name}: it pads with {padding}; without an encoder only 0 is understood")
+        raise InputError(
+            f"{setting}={name}: its tokenizer pads with {padding}; without an encoder the padding must be 0"
+        )
 
     def encode(texts: Texts) -> np.ndarray:
         columns = [list(column) for column in zip(*texts, strict=True)]

@@ -1,4 +1,4 @@
-"""Trees of image files: `domain/class/image`, or `site/domain/class/image` where the sites are real."""
+"""Trees of image files: `domain/class/image`, or `site/domain/class/image` if the sites are given."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fedspecial.data.formats.common import Bad, Chunk, Tick
+from fedspecial.data.loading.bad_rows import BadRows, Chunk
 from fedspecial.errors import InputError
 
 SUFFIXES = {".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"}
@@ -19,8 +19,8 @@ CHUNK = 256
 
 
 @dataclass(frozen=True)
-class Tree:
-    """The image files of one domain with their labels and, where there are sites, whose they are."""
+class ImageTree:
+    """The image files of one domain with their labels and, if there are sites, the number of each file's site."""
 
     files: tuple[Path, ...]
     labels: np.ndarray
@@ -28,7 +28,7 @@ class Tree:
 
 
 def subfolders(folder: Path) -> list[str]:
-    """In alphabetical order, whatever the file system's order is."""
+    """In alphabetical order, whatever the order of the file system is."""
     with os.scandir(folder) as entries:
         return sorted(entry.name for entry in entries if entry.is_dir() and not entry.name.startswith("."))
 
@@ -40,15 +40,15 @@ def images(folder: Path) -> list[Path]:
 
 
 def has_sites(root: Path) -> bool:
-    """Whether the images lie four levels deep. Mixed depths are refused: either reading would lose files."""
+    """Whether the images are four levels deep. Mixed depths are refused: any interpretation would lose files."""
     depths = {depth: path for depth, path in _depths(root)}
     if len(depths) > 1:
-        shown = " and ".join(str(path.relative_to(root)) for path in depths.values())
+        examples = " and ".join(str(path.relative_to(root)) for path in depths.values())
         raise InputError(
-            f"{root}: images at different depths ({shown}); use domain/class/image or site/domain/class/image"
+            f"{root}: images at different depths ({examples}); use domain/class/image or site/domain/class/image"
         )
     if not depths:
-        raise InputError(f"{root}: no images in it as domain/class/image or site/domain/class/image")
+        raise InputError(f"{root}: contains no images as domain/class/image or site/domain/class/image")
     return 4 in depths
 
 
@@ -60,10 +60,10 @@ def _depths(root: Path) -> Iterator[tuple[int, Path]]:
                 yield from ((4, image) for image in images(root / first / second / third)[:1])
 
 
-def scan(folders: Sequence[Path], classes: Sequence[str], shown: str, bad: Bad) -> Tree:
-    """The images of one domain; `folders` has one folder, or one a site in the sites' order.
+def scan(folders: Sequence[Path], classes: Sequence[str], domain: str, bad: BadRows) -> ImageTree:
+    """The images of one domain. Folder names are labels.
 
-    Folder names are labels: one that is no class is a label outside the set.
+    folders: the domain's folder, or one folder per site in the order of the sites
     """
     files: list[Path] = []
     labels: list[int] = []
@@ -80,51 +80,56 @@ def scan(folders: Sequence[Path], classes: Sequence[str], shown: str, bad: Bad) 
             labels += [list(classes).index(name)] * len(found)
         sites += [site] * (len(files) - before)
         if len(files) == before:
-            bad.add(-1, f"{folder}: no images there; domain '{shown}' needs some in class/image folders")
-    return Tree(tuple(files), np.array(labels, np.int64), np.array(sites, np.int64) if len(folders) > 1 else None)
+            bad.add(-1, f"{folder}: contains no images; domain '{domain}' needs some as class/image")
+    return ImageTree(tuple(files), np.array(labels, np.int64), np.array(sites, np.int64) if len(folders) > 1 else None)
 
 
-def refuse_missing_classes(tree: Tree, classes: Sequence[str], folder: str) -> None:
-    """A class that one domain lacks would make another task of it."""
+def refuse_missing_classes(tree: ImageTree, classes: Sequence[str], place: str) -> None:
+    """Domain-incremental learning needs the same label set in every domain."""
     for label in sorted(set(range(len(classes))) - set(np.unique(tree.labels).tolist())):
         raise InputError(
-            f"{folder}: no images of class '{classes[label]}'; "
-            "each domain of a domain-incremental run needs every class"
+            f"{place}: no images of class '{classes[label]}'; each domain of a domain-incremental run needs every class"
         )
 
 
 def decode(
-    files: Sequence[Path], labels: np.ndarray, size: int, bad: Bad, tick: Tick, shown: Callable[[Path], str]
+    files: Sequence[Path],
+    labels: np.ndarray,
+    size: int,
+    bad: BadRows,
+    progress: Callable[[int, int], None],
+    display_name: Callable[[Path], str],
 ) -> Iterator[Chunk]:
-    """Square RGB images in chunks, on all cores: the decoder lets go of Python's lock, so threads do."""
+    """Square RGB images in chunks. Threads use all cores, because the decoder releases Python's global lock."""
     rows = iter(range(len(files)))
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        while part := list(islice(rows, CHUNK)):
-            pictures = []
-            kept = []
-            for row, picture in zip(part, pool.map(lambda row: _picture(files[row], size), part), strict=True):
-                if isinstance(picture, str):
-                    bad.add(row, f"{shown(files[row])}: {picture}")
+        while chunk := list(islice(rows, CHUNK)):
+            decoded = []
+            good = []
+            for row, image in zip(chunk, pool.map(lambda row: _decode_image(files[row], size), chunk), strict=True):
+                if isinstance(image, str):
+                    bad.add(row, f"{display_name(files[row])}: {image}")
                 else:
-                    pictures.append(picture)
-                    kept.append(row)
-            tick(part[-1] + 1, len(files))
-            if kept:
-                yield np.stack(pictures), labels[kept]
+                    decoded.append(image)
+                    good.append(row)
+            progress(chunk[-1] + 1, len(files))
+            if good:
+                yield np.stack(decoded), labels[good]
 
 
-def _picture(file: Path, size: int) -> np.ndarray | str:
-    """One image (3, size, size), or why not."""
+def _decode_image(file: Path, size: int) -> np.ndarray | str:
+    """One image (3, size, size), or the reason why it cannot be read."""
     from PIL import Image
 
     try:
         with Image.open(file) as image:
-            see_through = image.mode == "P" and "transparency" in image.info
-            square = (image.convert("RGBA") if see_through else image).convert("RGB")
+            # Pillow warns when a palette with transparency is converted to RGB directly.
+            transparent_palette = image.mode == "P" and "transparency" in image.info
+            square = (image.convert("RGBA") if transparent_palette else image).convert("RGB")
             if square.size != (size, size):
                 square = square.resize((size, size), Image.Resampling.BILINEAR)
     except FileNotFoundError:
         return "missing"
-    except Exception as error:  # a damaged image fails in as many ways as there are decoders
+    except Exception as error:  # each decoder raises its own exceptions for a damaged image
         return f"not a readable image ({type(error).__name__}: {error})".replace(str(file), file.name)
     return np.asarray(square).transpose(2, 0, 1)

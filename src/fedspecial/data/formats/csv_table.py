@@ -1,0 +1,82 @@
+"""CSV files, and the features that are made of their cells.
+
+A missing value is NaN here. `fedspecial.data.impute` fills it once the client that owns the row is known.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from fedspecial.data.formats.text_lines import lines
+from fedspecial.data.loading.bad_rows import BadRows
+from fedspecial.errors import InputError, did_you_mean
+
+MISSING = {"", "?", "na", "nan", "null"}
+MAX_CATEGORIES = 50
+"""A text column with more distinct values than this is refused, since each value becomes a feature."""
+
+
+@dataclass(frozen=True)
+class CsvTable:
+    """The column names, and each row as its number in the file (from 1, the header included) and its cells as text."""
+
+    header: list[str]
+    rows: list[tuple[int, list[str]]]
+
+
+def read(path: Path, display_name: str, bad: BadRows, header: Sequence[str] = ()) -> CsvTable:
+    """Comma-separated rows; `header` gives the column names of a file that has no header line."""
+    good = dict(lines(path, display_name, bad))
+    numbers = list(good)
+    rows: list[tuple[int, list[str]]] = []
+    try:
+        for cells in (reader := csv.reader(io.StringIO("\n".join(good.values())))):
+            rows.append((numbers[reader.line_num - 1] + 1, [cell.strip() for cell in cells]))
+    except csv.Error as error:
+        raise InputError(f"{display_name}: not a CSV file ({error})") from None
+    if not rows:
+        raise InputError(f"{display_name}: the file is empty")
+    names = list(header) or rows[0][1]
+    if not header or not is_number(rows[0][1][0]):
+        rows = rows[1:]
+    kept = []
+    for number, cells in rows:
+        if len(cells) != len(names):
+            bad.add(number, f"{display_name}: row {number}: {len(cells)} columns, expected {len(names)}")
+        else:
+            kept.append((number, cells))
+    return CsvTable(names, kept)
+
+
+def column_index(table: CsvTable, name: str, display_name: str) -> int:
+    if name not in table.header:
+        hint = did_you_mean(name, table.header)
+        raise InputError(f"{display_name}: row 1: no column '{name}' among {', '.join(table.header)}{hint}")
+    return table.header.index(name)
+
+
+def is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
+
+
+def parse_number(cell: str) -> float:
+    """NaN for a missing value; raises ValueError if the cell is neither a number nor missing."""
+    value = float("nan") if cell.lower() in MISSING else float(cell)
+    if value in (float("inf"), float("-inf")):
+        raise ValueError(cell)
+    return value
+
+
+def with_indicators(values: np.ndarray, columns: Sequence[int]) -> np.ndarray:
+    """The values, then one indicator per column in `columns`: 1 where the value is missing, else 0."""
+    return np.concatenate([values, np.isnan(values[:, list(columns)])], axis=1).astype(np.float32)

@@ -1,0 +1,1 @@
+"""Steps that the loaders of several benchmarks share: the request, bad rows, splits, tokens, trees of images, texts."""

@@ -1,0 +1,62 @@
+"""Domains from labelled texts: how texts become token ids, and how parts become domains. Shared by GLUE and FDU-MTL."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fedspecial.data.formats.text_lines import LabelledTexts
+from fedspecial.data.loading import tokens
+from fedspecial.data.loading.request import LoadRequest
+from fedspecial.errors import InputError
+
+if TYPE_CHECKING:
+    from fedspecial.data.benchmark import Domain
+
+OPTIONS: Mapping[str, Any] = {"vocab": 2**14, "length": 128, "ngrams": 1, "tokenizer": None, "encoder": None}
+"""Options of every benchmark of texts: size of the hashed vocabulary, tokens per text, and pretrained tokenizers."""
+BINARY = {"0": 0, "1": 1}
+
+Parts = tuple[LabelledTexts, LabelledTexts | None]
+"""Training and test texts; None for the second if the first has to be split."""
+
+
+def make_encoder(options: Mapping[str, Any]) -> Callable[[tokens.Texts], np.ndarray]:
+    """The function from texts to token ids that the options select. A pretrained encoder uses its own tokenizer."""
+    length = int(options["length"])
+    setting = "tokenizer" if options["tokenizer"] else "encoder"
+    if options[setting]:
+        return tokens.pretrained(str(options[setting]), length, setting, any_padding=bool(options["encoder"]))
+    vocab, ngrams = int(options["vocab"]), int(options["ngrams"])
+    return lambda texts: tokens.hashed(texts, vocab=vocab, length=length, ngrams=ngrams)
+
+
+def text_domain(request: LoadRequest, name: str, parts: Parts, file: Path) -> Domain:
+    """A domain from its texts, with the published split or, without one, a 70/30 split.
+
+    file: the file to name if no line of it can be used
+    """
+    from fedspecial.data.loading.splits import domain_as_published, domain_split
+
+    train, test = parts
+    for part in parts:
+        if part is not None and len(part.labels) == 0:
+            raise InputError(f"domain '{name}': {request.display_name(file)} has no usable lines")
+    encode = make_encoder(request.options)
+    if test is None:
+        return domain_split(name, encode(train.texts), train.labels, request)
+    return domain_as_published(name, (encode(train.texts), train.labels), (encode(test.texts), test.labels), request)
+
+
+def count_lines(path: Path) -> int:
+    """The number of lines that are not empty; 0 if the file is missing."""
+    return sum(1 for line in path.read_bytes().split(b"\n") if line.strip()) if path.is_file() else 0
+
+
+def one_text_per_class(part: LabelledTexts, num_classes: int) -> list[tuple[str, ...]]:
+    """The first text of each class, for a figure."""
+    first = [int(np.flatnonzero(part.labels == label)[0]) for label in range(num_classes)]
+    return [part.texts[row] for row in first]
