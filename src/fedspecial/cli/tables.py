@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 from rich.table import Table
 
-from fedspecial.report.comparison import Summary, written
+from fedspecial.report.comparison import Summary, percent_text
 from fedspecial.report.model_card import percent
 from fedspecial.report.result import Result
 
 
 def matrix_table(title: str, tasks: Sequence[str], matrix: Sequence[Sequence[float]]) -> Table:
-    """Row = after which task, column = which domain; the diagonal is what was just learned."""
+    """Accuracies after each task (rows) on every domain (columns); the diagonal is bold: the domain just learned."""
     table = Table(title=title, title_justify="left", title_style="bold")
     table.add_column("accuracy in %")
     for name in tasks:
@@ -31,20 +31,20 @@ def result_line(result: Result) -> str:
 
 
 def comparison_table(title: str, summaries: Sequence[Summary]) -> Table:
-    """Narrow enough for 80 columns with three seeds; the rest is in comparison.md and the runs' result.json."""
+    """A table that fits into 80 columns with three seeds; comparison.md and the result.json files contain more."""
     table = Table(title=title, title_justify="left", title_style="bold")
     table.add_column("method")
     for column in ("ACC", "BWT", "worst drop", "s/round", "MB ↑/↓"):
         table.add_column(column, justify="right")
     best = max(summary.acc.mean for summary in summaries if summary.acc is not None)
     for summary in summaries:
-        acc = written(summary.acc)
+        acc = percent_text(summary.acc)
         bold = summary.acc is not None and summary.acc.mean == best
         table.add_row(
             summary.method,
             f"[bold]{acc}[/]" if bold else acc,
-            written(summary.bwt),
-            written(summary.worst_drop),
+            percent_text(summary.bwt),
+            percent_text(summary.worst_drop),
             f"{summary.seconds_per_round:.2f}",
             f"{summary.bytes_up / 1e6:.1f}/{summary.bytes_down / 1e6:.1f}",
         )
