@@ -1,8 +1,8 @@
-"""A round over Flower's messages: our engine against one process, and against Flower's own FedAvg on the same Grid.
+"""Time of a round over Flower: our engine compared with one process and with Flower's own FedAvg on the same Grid.
 
-Four sites behind an in-process Grid, no sockets. Ours is the whole round of a deployment, answers checked and hashed;
-only the checkpoint is left out, which Flower's FedAvg does not have. Flower's side is its FedAvg strategy with a
-ClientApp that takes the same steps on the same model class. Target: ours costs no more than Flower's.
+Four sites on an in-process Grid, without sockets. Our round is the complete round of a deployment, in which replies are
+checked and hashed; only the checkpoint is left out, since Flower's FedAvg has none. The comparison is Flower's FedAvg
+strategy with a ClientApp that takes the same steps on the same model class. Target: ours costs no more than Flower's.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from fedspecial.flower import InProcessGrid
 from fedspecial.flower.app import site as sites
 from fedspecial.flower.app.client_app import make_client_app
 from fedspecial.flower.app.engine import FlowerEngine
-from fedspecial.flower.app.plan import Plan
+from fedspecial.flower.app.plan import FederationPlan
 from fedspecial.models import build
 
 NAMES = ("north", "south", "west", "east")
@@ -63,20 +63,20 @@ def problems(quick: bool) -> list[Problem]:
 
 
 def over_flower(run: Run, problem: Problem, settings: dict[str, Any], folder: Path) -> Run:
-    """The same run with our Flower engine behind it; the sites find their data in memory."""
-    plan = Plan(NAMES, {"benchmark": f"object:{problem.data.name}", **settings})
+    """The same run with our Flower engine; the data of the sites is in memory."""
+    plan = FederationPlan(NAMES, {"benchmark": f"object:{problem.data.name}", **settings})
     shares = EqualShares(problem.rows, len(problem.data.domains[0].train))
     federation = Federation(problem.data, len(NAMES), lambda task, domain: shares)
-    sites.site_federation = lambda *about: federation
+    sites.site_federation = lambda *arguments: federation
     grid = InProcessGrid(make_client_app(), [{"site": name, "state": str(folder / name)} for name in NAMES])
     engine = FlowerEngine(grid, plan, "benchmark", run.engine.runner, PayloadTracker())
-    engine.roster.wait(range(len(NAMES)), len(NAMES), 60)
-    run.engine, run.quorum = engine, lambda: engine.needed
+    engine.registry.wait(range(len(NAMES)), len(NAMES), 60)
+    run.engine, run.quorum = engine, lambda: engine.quorum_size
     return run
 
 
 def plain_fedavg(problem: Problem) -> Callable[[], object]:
-    """A round of Flower's FedAvg; each site keeps its model and loads what it is sent."""
+    """A round of Flower's FedAvg; each site loads the received weights into its model."""
     samples, shares = problem.data.domains[0].train, EqualShares(problem.rows, len(problem.data.domains[0].train))
     shape = {"input_shape": problem.data.input_shape, "num_classes": 10, "width": problem.width}
     model = build(problem.model, **shape).train()
@@ -105,9 +105,9 @@ def plain_fedavg(problem: Problem) -> Callable[[], object]:
     current = [ArrayRecord(model.state_dict())]
 
     def round() -> None:
-        """What `Strategy.start` does in a round, without its lines in the log."""
-        asked = strategy.configure_train(1, current[0], ConfigRecord(), grid)
-        arrays, _ = strategy.aggregate_train(1, grid.send_and_receive(asked))
+        """One round as in `Strategy.start`, without its log output."""
+        requests = strategy.configure_train(1, current[0], ConfigRecord(), grid)
+        arrays, _ = strategy.aggregate_train(1, grid.send_and_receive(requests))
         assert arrays is not None
         current[0] = arrays
 
@@ -126,10 +126,10 @@ def main() -> None:
         settings = problem.settings(args.threads)
         every = {**settings, "clients": len(NAMES), "clients_per_round": len(NAMES)}
         with tempfile.TemporaryDirectory() as folder:
-            place = Path(folder)
-            alone = ready_run(place / "alone", problem.data, problem.rows, **every)
-            ours = ready_run(place / "flower", problem.data, problem.rows, **every)
-            ours = over_flower(ours, problem, settings, place / "sites")
+            root = Path(folder)
+            alone = ready_run(root / "alone", problem.data, problem.rows, **every)
+            ours = ready_run(root / "flower", problem.data, problem.rows, **every)
+            ours = over_flower(ours, problem, settings, root / "sites")
             works = {
                 "one process": rounds_of(alone),
                 "our engine on the Grid": rounds_of(ours),

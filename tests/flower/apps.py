@@ -9,7 +9,7 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
-from fedspecial.flower.app.arrays import values_of
+from fedspecial.flower.arrays import record_to_arrays
 
 RNG = np.random.default_rng(7)
 MODEL = {
@@ -25,7 +25,7 @@ def record(values: Mapping[str, Any]) -> ArrayRecord:
 
 
 def move(values: Mapping[str, Any], task: int, rnd: int, client: int) -> dict[str, Any]:
-    """What a client makes of a model: pulled half-way to a point that depends on who, and when."""
+    """A client's training: move half-way to a point that depends on the client, the task and the round."""
     rng = np.random.default_rng([task, rnd, client])
     moved = {}
     for name, value in values.items():
@@ -36,7 +36,7 @@ def move(values: Mapping[str, Any], task: int, rnd: int, client: int) -> dict[st
     return moved
 
 
-def answer(message: Message, values: Mapping[str, Any], client: int, weight: float = 1) -> Message:
+def reply_with(message: Message, values: Mapping[str, Any], client: int, weight: float = 1) -> Message:
     metrics = MetricRecord({"num-examples": weight, "client-id": client, "loss": 0.5})
     return Message(RecordDict({"arrays": record(values), "metrics": metrics}), reply_to=message)
 
@@ -48,9 +48,9 @@ def moving_app(weights: Mapping[int, float] | None = None, mods: Any = None) -> 
     def train(message: Message, context: Context) -> Message:
         config: ConfigRecord = message.content["config"]
         client = int(context.node_config["partition-id"])
-        values = values_of(message.content["arrays"])
+        values = record_to_arrays(message.content["arrays"])
         moved = move(values, int(config["task"]), int(config["task-round"]), client)
-        return answer(message, moved, client, (weights or {}).get(client, 1))
+        return reply_with(message, moved, client, (weights or {}).get(client, 1))
 
     @app.evaluate()
     def evaluate(message: Message, context: Context) -> Message:

@@ -1,4 +1,4 @@
-"""Flower and what it stands on warn when they are imported; that is not ours to fail on."""
+"""Flower and its dependencies warn on import; these warnings must not fail our tests."""
 
 from __future__ import annotations
 

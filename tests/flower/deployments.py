@@ -1,4 +1,4 @@
-"""A federation on real processes, as a user would start it: keys, the app of `flower init`, `flwr run`."""
+"""A federation of real processes, started as a user would: keys, the app of `flower init`, `flwr run`."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from typing import Any
 
 import fedspecial
 from fedspecial.core.events import of_kind, read_events
-from fedspecial.flower.ops.children import marked
-from fedspecial.flower.ops.init import write_app
+from fedspecial.flower.ops.new_app import write_app
 from fedspecial.flower.ops.pki import make_authority, make_node_key, make_server_identity
-from fedspecial.flower.ops.processes import Federation
+from fedspecial.flower.ops.process_tree import find_tagged
+from fedspecial.flower.ops.processes import LocalFederation
 
 ROUNDS = {"rounds": 2, "local_epochs": 1.0, "model": "cnn"}
 MORE = {"domains": "paper,neon", "cap": 80, "width": 4, "min_per_client": 4, "eval_every": 0}
-PATIENT = {"answer_seconds": 120.0, "wait_seconds": 120.0, "quorum": 1.0}
+PATIENT = {"reply_seconds": 120.0, "wait_seconds": 120.0, "quorum": 1.0}
 
 
 @contextmanager
-def deployed(folder: Path, sites: Sequence[str]) -> Iterator[Federation]:
-    """A SuperLink and one SuperNode a site, over TLS, registered under the sites' names."""
+def deployed(folder: Path, sites: Sequence[str]) -> Iterator[LocalFederation]:
+    """A SuperLink and one SuperNode per site, over TLS, registered under the names of the sites."""
     identity = make_server_identity(folder / "keys", make_authority(folder / "keys"))
     write_app(folder / "app")
-    with Federation(folder, tls=identity, environment={"OMP_NUM_THREADS": "1"}) as federation:
+    with LocalFederation(folder, tls=identity, environment={"OMP_NUM_THREADS": "1"}) as federation:
         federation.start_superlink()
         for site in sites:
             key = make_node_key(folder / "keys", site)
@@ -36,40 +36,42 @@ def deployed(folder: Path, sites: Sequence[str]) -> Iterator[Federation]:
         yield federation
 
 
-def submit(federation: Federation, sites: Sequence[str], more: dict[str, Any] | None = None, **settings: Any) -> Path:
+def submit(
+    federation: LocalFederation, sites: Sequence[str], more: dict[str, Any] | None = None, **settings: Any
+) -> Path:
     """Start the run, or go on with it; returns its folder."""
     run, further = federation.folder / "run", {**MORE, **(more or {})}
-    text = " ".join(f"{word}={value}" for word, value in further.items())
+    text = " ".join(f"{name}={value}" for name, value in further.items())
     config = {**ROUNDS, **PATIENT, **settings, "sites": ",".join(sites), "more": text, "out": str(run)}
     federation.start_run(federation.folder / "app", config)
     return run
 
 
 def alone(folder: Path, sites: Sequence[str], more: dict[str, Any] | None = None, **settings: Any) -> str:
-    """The model that one process learns from the same words."""
+    """Hash of the model that one process trains with the same settings."""
     settings = {**ROUNDS, **MORE, **(more or {}), **settings, "method": "special", "lam": 0.25}
     number = {"clients": len(sites), "clients_per_round": len(sites)}
     return str(fedspecial.run("digits-shift", **settings, **number, out=folder / "alone").model_sha256)
 
 
-def wait_for_round(federation: Federation, run: Path, task: int, round: int, seconds: float = 240) -> None:
-    def played() -> bool:
+def wait_for_round(federation: LocalFederation, run: Path, task: int, round: int, seconds: float = 240) -> None:
+    def finished() -> bool:
         events = read_events(run / "events.jsonl") if (run / "events.jsonl").exists() else []
         return (task, round) in [(event["task"], event["round"]) for event in of_kind(events, "round")]
 
-    federation.wait(played, "run", f"task {task} round {round + 1} was not played", seconds)
+    federation.wait(finished, "run", f"task {task} round {round + 1} did not finish", seconds)
 
 
-def wait_for_end(federation: Federation, run: Path, seconds: float = 400) -> None:
+def wait_for_end(federation: LocalFederation, run: Path, seconds: float = 400) -> None:
     federation.processes["run"].wait(seconds)
     assert (run / "finished.json").exists(), federation.last_lines("run", 60)
 
 
-def kill_server_app(federation: Federation) -> None:
-    """kill −9 of the one process in which our server runs; the SuperLink stays."""
+def kill_server_app(federation: LocalFederation) -> None:
+    """SIGKILL to the process of the ServerApp; the SuperLink keeps running."""
     found = [
         pid
-        for pid in marked(f"{federation._mark}/superlink")
+        for pid in find_tagged(f"{federation._tag}/superlink")
         if b"flwr-serverapp" in Path(f"/proc/{pid}/cmdline").read_bytes()
     ]
     assert found

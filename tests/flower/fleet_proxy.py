@@ -1,4 +1,4 @@
-"""A proxy as the app's README asks for: nodes come through it to the SuperLink, and nobody gets further."""
+"""A proxy as described in the app's README: it forwards nodes to the SuperLink and nothing else."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fedspecial.flower.ops.pki import ServerIdentity
 
 @contextmanager
 def fleet_proxy(identity: ServerIdentity, superlink: int) -> Iterator[int]:
-    """The port of a TLS server that hands ``/v1/fleet/`` on and refuses everything else."""
+    """Port of a TLS server that forwards ``/v1/fleet/`` and refuses everything else."""
     trusted = ssl.create_default_context(cafile=str(identity.authority))
 
     class Handler(BaseHTTPRequestHandler):

@@ -1,4 +1,4 @@
-"""Small federations over an in-process Grid, and what may go wrong in them."""
+"""Small federations on an in-process Grid, and faults to inject into them."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from flwr.app import Message
 
 from fedspecial.config import preset_settings
 from fedspecial.flower.app.client_app import make_client_app
-from fedspecial.flower.app.grid import Delivery, Fault, InProcessGrid, lost
 from fedspecial.flower.app.server_app import serve
-from fedspecial.flower.app.wire import from_record, to_record
-from fedspecial.flower.governance.audit import lines
+from fedspecial.flower.app.wire import record_to_tensors, tensors_to_record
+from fedspecial.flower.governance.audit import read_lines
+from fedspecial.flower.grid import Delivery, Fault, InProcessGrid, lost
 
 SITES = ("north", "south", "west", "east")
 SMALL = {
@@ -25,12 +25,12 @@ SIZES = {
     "mfcl": {"iterations": 5, "generator_width": 4, "latent": 8, "synthetic": 8},
     "fedcil": {"generator_width": 4, "gan_size": 16, "server_iterations": 2},
 }
-POLICY = {"retries": 1, "answer_seconds": 0.3, "wait_seconds": 5.0, "max_drop": 1.0, "max_site_drop": 1.0}
+POLICY = {"retries": 1, "reply_seconds": 0.3, "wait_seconds": 5.0, "max_drop": 1.0, "max_site_drop": 1.0}
 SHORT = {"domains": "paper", "rounds": 1, "clients_per_round": 4}
 
 
 def settings_of(method: str) -> dict[str, Any]:
-    """The words of a small run, the method's own among them."""
+    """The settings of a small run, including the method's own."""
     return {
         **SMALL,
         "method": method,
@@ -52,7 +52,7 @@ def federate(
     **settings: Any,
 ) -> Path:
     own = {key: value for key, value in {**settings_of(method), **settings}.items() if key not in POLICY}
-    policy = {**POLICY, **{key: value for key, value in settings.items() if key in (*POLICY, "quorum", "on_missing")}}
+    policy = {**POLICY, **{key: value for key, value in settings.items() if key in (*POLICY, "quorum", "on_no_quorum")}}
     config = {**own, **policy, "sites": ",".join(SITES), "out": str(folder / "run")}
     return serve(grid or grid_of(folder), config, listeners)
 
@@ -62,12 +62,12 @@ def finished(run: Path) -> dict[str, Any]:
 
 
 def rounds_of(run: Path) -> list[dict[str, Any]]:
-    """The lines of the audit log that are about rounds."""
-    return [line for line in lines(run / "audit.jsonl") if line["event"] == "round"]
+    """The lines of rounds in the audit log."""
+    return [line for line in read_lines(run / "audit.jsonl") if line["event"] == "round"]
 
 
 def reasons_of(run: Path) -> dict[str, set[str]]:
-    """Site → why something of it was refused, as the audit log has it."""
+    """Site → reasons of its refused replies, from the audit log."""
     found: dict[str, set[str]] = {}
     for line in rounds_of(run):
         for refusal in line["refusals"]:
@@ -78,19 +78,19 @@ def reasons_of(run: Path) -> dict[str, set[str]]:
 # --- faults -----------------------------------------------------------------------------------------------------
 
 
-def on_time(asked: Message, reply: Message) -> list[Delivery]:
+def on_time(request: Message, reply: Message) -> list[Delivery]:
     return [Delivery(reply)]
 
 
 def in_training(fault: Fault) -> Fault:
-    """The fault, but only where a site was asked to train."""
-    return lambda asked, reply: (fault if asked.metadata.message_type == "train" else on_time)(asked, reply)
+    """The fault, but only for training requests."""
+    return lambda request, reply: (fault if request.metadata.message_type == "train" else on_time)(request, reply)
 
 
-def spoiled(change: Callable[[Message], None]) -> Fault:
-    """A reply to which something was done on its way."""
+def modified(change: Callable[[Message], None]) -> Fault:
+    """A reply that is modified on its way."""
 
-    def fault(asked: Message, reply: Message) -> list[Delivery]:
+    def fault(request: Message, reply: Message) -> list[Delivery]:
         change(reply)
         return [Delivery(reply)]
 
@@ -98,40 +98,44 @@ def spoiled(change: Callable[[Message], None]) -> Fault:
 
 
 class LostOnce:
-    """Each node's first answer to training is lost."""
+    """Each node's first reply to a training request is lost."""
 
     def __init__(self) -> None:
         self._seen: set[int] = set()
 
-    def __call__(self, asked: Message, reply: Message) -> Iterable[Delivery]:
-        node = asked.metadata.dst_node_id
-        if asked.metadata.message_type != "train" or node in self._seen:
-            return on_time(asked, reply)
+    def __call__(self, request: Message, reply: Message) -> Iterable[Delivery]:
+        node = request.metadata.dst_node_id
+        if request.metadata.message_type != "train" or node in self._seen:
+            return on_time(request, reply)
         self._seen.add(node)
-        return lost(asked, reply)
+        return lost(request, reply)
 
 
 class LostBetween:
-    """Of all nodes' answers to training, those with a number in this range are lost."""
+    """Training replies of all nodes are counted, and those with a number in this range are lost."""
 
     def __init__(self, first: int, last: int) -> None:
         self._range, self._count = range(first, last + 1), 0
 
-    def __call__(self, asked: Message, reply: Message) -> Iterable[Delivery]:
-        self._count += asked.metadata.message_type == "train"
-        return lost(asked, reply) if self._count in self._range else on_time(asked, reply)
+    def __call__(self, request: Message, reply: Message) -> Iterable[Delivery]:
+        self._count += request.metadata.message_type == "train"
+        return lost(request, reply) if self._count in self._range else on_time(request, reply)
 
 
 def with_vector(change: Callable[[Any], Any]) -> Callable[[Message], None]:
-    def spoil(reply: Message) -> None:
-        reply.content["arrays"] = to_record({"theta": change(from_record(reply.content["arrays"])["theta"])})
+    def modify(reply: Message) -> None:
+        reply.content["arrays"] = tensors_to_record(
+            {"theta": change(record_to_tensors(reply.content["arrays"])["theta"])}
+        )
 
-    return spoil
+    return modify
 
 
-def said_otherwise(**fields: Any) -> Callable[[Message], None]:
-    def spoil(reply: Message) -> None:
-        said = json.loads(reply.content["config"]["answer"])
-        reply.content["config"]["answer"] = json.dumps({**said, **fields})
+def with_header(**fields: Any) -> Callable[[Message], None]:
+    """A reply whose header has other values."""
 
-    return spoil
+    def modify(reply: Message) -> None:
+        header = json.loads(reply.content["config"]["reply"])
+        reply.content["config"]["reply"] = json.dumps({**header, **fields})
+
+    return modify

@@ -1,4 +1,4 @@
-"""What comes from another site is looked at before it is believed."""
+"""Arrays from other sites are checked before they are used."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
-from fedspecial.flower.app.arrays import Refused, read, record_of, values_like, values_of
+from fedspecial.flower.arrays import RefusedReply, arrays_to_record, read_array, record_to_arrays, reply_arrays
 
 numbers = npst.arrays(
     dtype=st.sampled_from([np.float16, np.float32, np.float64, np.int64, np.uint8, np.bool_]),
@@ -31,54 +31,54 @@ def header(shape: str, dtype: str = "<f4") -> bytes:
 
 
 @given(numbers)
-def test_every_array_of_numbers_travels_unchanged(value: np.ndarray) -> None:
-    back = values_of(record_of({"x": value}))["x"]
+def test_every_numeric_array_is_sent_unchanged(value: np.ndarray) -> None:
+    back = record_to_arrays(arrays_to_record({"x": value}))["x"]
     assert back.dtype == value.dtype
     assert back.shape == value.shape
     np.testing.assert_array_equal(back, value)
 
 
-def test_arrays_stored_by_columns_are_read_rightly() -> None:
+def test_column_major_arrays_are_read_correctly() -> None:
     value = np.asfortranarray(np.arange(6.0).reshape(2, 3))
     buffer = io.BytesIO()
     np.save(buffer, value)
-    np.testing.assert_array_equal(read("x", sent_as(buffer.getvalue())), value)
+    np.testing.assert_array_equal(read_array("x", sent_as(buffer.getvalue())), value)
 
 
 @given(st.binary(max_size=300))
-def test_bytes_that_are_no_array_are_refused(data: bytes) -> None:
-    with pytest.raises(Refused):
-        read("x", sent_as(data))
+def test_bytes_that_are_not_an_array_are_refused(data: bytes) -> None:
+    with pytest.raises(RefusedReply):
+        read_array("x", sent_as(data))
 
 
 @given(st.binary(min_size=1, max_size=60), st.integers(0, 127))
-def test_a_damaged_header_is_refused_or_still_says_the_same(noise: bytes, at: int) -> None:
+def test_a_damaged_header_is_refused_or_has_the_same_shape(noise: bytes, at: int) -> None:
     buffer = io.BytesIO()
     np.save(buffer, np.zeros(3, np.float32))
     whole = buffer.getvalue()
     damaged = sent_as((whole[:at] + noise + whole[at + len(noise) :])[: len(whole)])
-    with suppress(Refused):
-        assert read("x", damaged, like=np.zeros(3, np.float32)).shape == (3,)
+    with suppress(RefusedReply):
+        assert read_array("x", damaged, like=np.zeros(3, np.float32)).shape == (3,)
 
 
-def test_a_claim_of_a_terabyte_takes_no_memory() -> None:
+def test_a_header_that_claims_a_terabyte_allocates_no_memory() -> None:
     tracemalloc.start()
-    with pytest.raises(Refused, match="claims 1000000000000 values, but 4 bytes follow"):
-        read("x", sent_as(header("(1000000, 1000000)") + bytes(4)))
+    with pytest.raises(RefusedReply, match="claims 1000000000000 values, but has 4 bytes"):
+        read_array("x", sent_as(header("(1000000, 1000000)") + bytes(4)))
     assert tracemalloc.get_traced_memory()[1] < 100_000
     tracemalloc.stop()
 
 
 @pytest.mark.parametrize("dtype", ["|O", "|V2", "<U4", "<M8[s]", "<c8"])
-def test_what_is_not_a_number_is_refused(dtype: str) -> None:
-    with pytest.raises(Refused, match="has type"):
-        read("x", sent_as(header("(1,)", dtype) + bytes(16)))
+def test_types_that_are_not_numeric_are_refused(dtype: str) -> None:
+    with pytest.raises(RefusedReply, match="has type"):
+        read_array("x", sent_as(header("(1,)", dtype) + bytes(16)))
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-def test_one_number_that_is_none_is_enough_to_refuse(bad: float) -> None:
+def test_one_nan_or_infinity_is_enough_to_refuse(bad: float) -> None:
     value = np.zeros(1000)
     sent = {"x": value.copy()}
     value[617] = bad
-    with pytest.raises(Refused, match="holds NaN or infinity"):
-        values_like(record_of({"x": value}), sent)
+    with pytest.raises(RefusedReply, match="contains NaN or infinity"):
+        reply_arrays(arrays_to_record({"x": value}), sent)

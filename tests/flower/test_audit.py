@@ -1,4 +1,4 @@
-"""The audit log: nothing can be changed in it without being noticed."""
+"""The audit log: every change of it is detected."""
 
 from __future__ import annotations
 
@@ -9,39 +9,38 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fedspecial.errors import InputError
-from fedspecial.flower.governance.audit import GENESIS, AuditLog, lines, verify
-from fedspecial.flower.governance.round_record import Answer, Refusal, RoundRecord
+from fedspecial.flower.governance.audit import GENESIS, AuditLog, read_lines, verify
+from fedspecial.flower.governance.round_record import Refusal, RoundRecord, UpdateRecord
 from processes import fresh
 
 
 def attempt(number: int, **settings: object) -> RoundRecord:
-    answers = [Answer("north", 1000, "ab" * 32, 0.5 + number), Answer("south", 1000, "cd" * 32, 0.25)]
-    told = {"outcome": "completed", "model_before": f"{number:064x}", "model_after": f"{number + 1:064x}"}
-    refusals = [Refusal("west", "no answer in time")]
-    return RoundRecord(1, number, ["north", "south", "west"], answers=answers, refusals=refusals, **(told | settings))
+    updates = [UpdateRecord("north", 1000, "ab" * 32, 0.5 + number), UpdateRecord("south", 1000, "cd" * 32, 0.25)]
+    fields = {"outcome": "completed", "model_before": f"{number:064x}", "model_after": f"{number + 1:064x}"}
+    refusals = [Refusal("west", "no reply before the deadline")]
+    return RoundRecord(1, number, ["north", "south", "west"], updates=updates, refusals=refusals, **(fields | settings))
 
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     log = AuditLog(tmp_path / "audit.jsonl")
     for number in range(6):
-        log.append_round(attempt(number, drift=0.1, certificate={"cap": 0.4, "holds": True}))
+        log.append_round(attempt(number, drift=0.1))
     return log.path
 
 
-def test_a_whole_log_is_sound_up_to_its_head(path: Path) -> None:
+def test_an_unchanged_log_is_intact_up_to_its_head(path: Path) -> None:
     report = verify(path, AuditLog(path).head)
-    assert report.sound
+    assert report.intact
     assert report.lines == 6
-    assert dict(report.answered) == {"north": 6, "south": 6}
-    assert dict(report.refused) == {"west": 6}
+    assert dict(report.updates) == {"north": 6, "south": 6}
+    assert dict(report.refusals) == {"west": 6}
 
 
 def test_what_was_written_is_read_back(path: Path) -> None:
-    last = list(lines(path))[-1]
+    last = list(read_lines(path))[-1]
     assert (last["task"], last["round"], last["attempt"], last["drift"]) == (1, 5, 1, 0.1)
-    assert last["answers"][0] == {"site": "north", "bytes": 1000, "sha256": "ab" * 32, "norm": 5.5}
-    assert last["certificate"] == {"cap": 0.4, "holds": True}
+    assert last["updates"][0] == {"site": "north", "bytes": 1000, "sha256": "ab" * 32, "norm": 5.5}
 
 
 @pytest.mark.parametrize("line", range(6))
@@ -53,7 +52,7 @@ def test_an_edited_line_is_named(path: Path, line: int) -> None:
 
 
 @pytest.mark.parametrize("line", range(5))
-def test_a_removed_line_is_noticed(path: Path, line: int) -> None:
+def test_a_removed_line_is_detected(path: Path, line: int) -> None:
     rows = path.read_text().splitlines(keepends=True)
     del rows[line]
     path.write_text("".join(rows))
@@ -64,72 +63,72 @@ def test_a_removed_line_is_noticed(path: Path, line: int) -> None:
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.permutations(range(6)))
-def test_reordered_lines_are_noticed(path: Path, order: list[int]) -> None:
+def test_reordered_lines_are_detected(path: Path, order: list[int]) -> None:
     rows = path.read_text().splitlines(keepends=True)
     other = path.with_name("reordered.jsonl")
     other.write_text("".join(rows[i] for i in order))
-    assert verify(other).sound == (list(order) == sorted(order))
+    assert verify(other).intact == (list(order) == sorted(order))
 
 
-def test_a_doubled_line_is_noticed(path: Path) -> None:
+def test_a_duplicated_line_is_detected(path: Path) -> None:
     rows = path.read_text().splitlines(keepends=True)
     path.write_text("".join([*rows, rows[-1]]))
-    assert not verify(path).sound
+    assert not verify(path).intact
 
 
 @pytest.mark.parametrize("keep", range(6))
-def test_a_cut_tail_is_noticed_by_the_head_alone(path: Path, keep: int) -> None:
+def test_a_truncated_log_is_detected_only_by_the_head(path: Path, keep: int) -> None:
     head = AuditLog(path).head
     path.write_text("".join(path.read_text().splitlines(keepends=True)[:keep]))
-    assert verify(path).sound
+    assert verify(path).intact
     assert "is not in the log" in verify(path, head).problems[0]
 
 
-def test_lines_after_the_head_are_no_fault(path: Path) -> None:
-    """The head in a checkpoint stays true when the run goes on."""
+def test_lines_after_the_head_are_not_a_problem(path: Path) -> None:
+    """The head in a checkpoint stays valid when the run continues."""
     log = AuditLog(path)
     head = log.head
     log.append("published", {"folder": "models/a"})
-    assert verify(path, head).sound
+    assert verify(path, head).intact
 
 
-def test_a_replayed_round_is_its_second_attempt(path: Path) -> None:
+def test_a_repeated_round_is_its_second_attempt(path: Path) -> None:
     before = path.read_bytes()
     AuditLog(path).append_round(attempt(5))
     assert path.read_bytes().startswith(before)
-    assert [line["attempt"] for line in lines(path) if line["round"] == 5] == [1, 2]
-    assert verify(path).sound
+    assert [line["attempt"] for line in read_lines(path) if line["round"] == 5] == [1, 2]
+    assert verify(path).intact
 
 
 @given(st.data())
-def test_a_write_that_a_crash_tore_stays_and_is_named(
+def test_a_line_cut_off_by_a_crash_stays_and_is_named(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:
     log = AuditLog(tmp_path_factory.mktemp("log") / "audit.jsonl")
     log.append_round(attempt(0))
-    whole = len(log.path.read_bytes())
+    first = len(log.path.read_bytes())
     log.append_round(attempt(1))
     everything = log.path.read_bytes()
-    length = data.draw(st.integers(whole + 1, len(everything) - 1))
-    torn = everything[:length]
-    log.path.write_bytes(torn)
-    assert not verify(log.path).sound
+    length = data.draw(st.integers(first + 1, len(everything) - 1))
+    cut_off = everything[:length]
+    log.path.write_bytes(cut_off)
+    assert not verify(log.path).intact
     again = AuditLog(log.path)
     again.append_round(attempt(1))
-    assert log.path.read_bytes().startswith(torn)
+    assert log.path.read_bytes().startswith(cut_off)
     report = verify(log.path, again.head)
-    assert report.sound
-    lost_its_end_only = length == len(everything) - 1
-    assert report.notes == ([] if lost_its_end_only else ["line 2 was cut off by a crash"])
-    assert report.attempts[1, 1] == 1 + lost_its_end_only
+    assert report.intact
+    lost_only_the_newline = length == len(everything) - 1
+    assert report.notes == ([] if lost_only_the_newline else ["line 2 was cut off by a crash"])
+    assert report.attempts[1, 1] == 1 + lost_only_the_newline
 
 
-def test_even_a_torn_recovery_is_recovered_from(path: Path) -> None:
+def test_a_cut_off_recovery_line_is_recovered_too(path: Path) -> None:
     path.write_bytes(path.read_bytes() + b'{"n":7,"prev')
     AuditLog(path)
     path.write_bytes(path.read_bytes()[:-30])
     AuditLog(path).append_round(attempt(6))
-    assert verify(path).sound
+    assert verify(path).intact
 
 
 def test_a_damaged_log_is_not_written_to(path: Path) -> None:
@@ -140,38 +139,38 @@ def test_a_damaged_log_is_not_written_to(path: Path) -> None:
     assert path.read_bytes() == damaged
 
 
-def test_two_writers_are_noticed(path: Path) -> None:
+def test_two_writers_are_detected(path: Path) -> None:
     one, other = AuditLog(path), AuditLog(path)
     one.append_round(attempt(6))
     with pytest.raises(InputError, match="another process"):
         other.append_round(attempt(6))
-    assert verify(path).sound
+    assert verify(path).intact
 
 
-def test_numbers_that_are_none_are_not_written(path: Path) -> None:
+def test_nan_is_not_written(path: Path) -> None:
     before = path.read_bytes()
     with pytest.raises(ValueError, match="JSON"):
         AuditLog(path).append_round(attempt(6, drift=float("nan")))
     assert path.read_bytes() == before
 
 
-def test_an_empty_log_is_sound(tmp_path: Path) -> None:
+def test_an_empty_log_is_intact(tmp_path: Path) -> None:
     log = AuditLog(tmp_path / "new" / "audit.jsonl")
     assert log.head == GENESIS
-    assert verify(log.path, GENESIS).sound
+    assert verify(log.path, GENESIS).intact
 
 
 def test_the_command_says_what_is_wrong(path: Path) -> None:
     head = AuditLog(path).head
     good = fresh("flower", "audit", path, "--head", head)
     assert good.code == 0, good.stderr
-    assert "site west: 0 answers used, 6 refused" in good.stdout
-    assert good.stdout.endswith("the log is whole\n")
+    assert "site west: 0 updates used, 6 replies refused" in good.stdout
+    assert good.stdout.endswith("the log is intact\n")
     path.write_text("".join(path.read_text().splitlines(keepends=True)[:-1]))
     cut = fresh("flower", "audit", path, "--head", head)
     assert cut.code == 1
-    assert f"NOT WHOLE: the head {head} is not in the log" in cut.stdout
+    assert f"NOT INTACT: the head {head} is not in the log" in cut.stdout
 
 
-def test_the_command_names_a_file_that_is_not_there(tmp_path: Path) -> None:
+def test_the_command_names_a_missing_file(tmp_path: Path) -> None:
     assert "nothing.jsonl: cannot be read" in fresh("flower", "audit", tmp_path / "nothing.jsonl").complaint

@@ -1,4 +1,4 @@
-"""The same loop over Flower's messages: same seed, same data, same model, for every method."""
+"""The same loop over Flower: with the same seed and data, every method trains the same model."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from fedspecial.core.events import RoundFinished, of_kind, read_events
 from fedspecial.data import catalogue
 from fedspecial.errors import InputError
 from fedspecial.flower.app.client_app import make_client_app
-from fedspecial.flower.app.grid import Delivery, InProcessGrid, late
 from fedspecial.flower.app.server_app import serve
-from fedspecial.flower.app.tasks import end_task
-from fedspecial.flower.app.wire import request_of
+from fedspecial.flower.app.task_control import request_task_end
+from fedspecial.flower.app.wire import read_request
 from fedspecial.flower.governance.audit import verify
+from fedspecial.flower.grid import Delivery, InProcessGrid, late
 from fedspecial.flower.strategy.clipping import clipping_mod
 from processes import fresh
 from toy_problems import learn_settings
@@ -32,8 +32,8 @@ pytestmark = pytest.mark.usefixtures("rendered", "unpictured")
 
 
 @pytest.fixture(scope="module")
-def whole(rendered: None, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., dict[str, Any]]:
-    """What an undisturbed federation comes to, learned once a method."""
+def undisturbed(rendered: None, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., dict[str, Any]]:
+    """finished.json of a federation without faults, computed once per method."""
     known: dict[str, dict[str, Any]] = {}
 
     def result(method: str = "special") -> dict[str, Any]:
@@ -45,24 +45,24 @@ def whole(rendered: None, tmp_path_factory: pytest.TempPathFactory) -> Callable[
 
 
 @pytest.mark.parametrize("method", methods.names())
-def test_the_model_is_that_of_one_process_bit_for_bit(method: str, whole: Any, tmp_path: Path) -> None:
+def test_the_model_is_that_of_one_process_bit_for_bit(method: str, undisturbed: Any, tmp_path: Path) -> None:
     alone = learn_settings(tmp_path / "alone", **settings_of(method), clients=len(SITES))
-    assert whole(method)["model_sha256"] == alone.model_sha256
-    assert whole(method)["refusals"] == {}
+    assert undisturbed(method)["model_sha256"] == alone.model_sha256
+    assert undisturbed(method)["refusals"] == {}
     if not methods.find(method).personal:
-        assert whole(method)["matrix"] == alone.matrix
+        assert undisturbed(method)["matrix"] == alone.matrix
 
 
 @pytest.mark.parametrize("settings", [{"batch_norm": "mean-only"}, {"batch_norm": "local"}, {"weighting": "samples"}])
-def test_whatever_the_words_the_model_is_that_of_one_process(settings: dict[str, str], tmp_path: Path) -> None:
+def test_with_these_settings_the_model_is_that_of_one_process(settings: dict[str, str], tmp_path: Path) -> None:
     other = {"model": "resnet18", "width": 4, "batch_size": 16, **settings}
     run = federate(tmp_path, "fedavg", **SHORT, **other)
     alone = learn_settings(tmp_path / "alone", **{**settings_of("fedavg"), **SHORT, **other}, clients=len(SITES))
     assert finished(run)["model_sha256"] == alone.model_sha256
 
 
-def test_a_head_that_grows_grows_at_the_sites_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Class-incremental: the layout changes at a task's start, and states and vectors with it."""
+def test_a_growing_head_grows_at_the_sites_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Class-incremental: at the start of a task, the layout changes, and with it client states and vectors."""
     load = catalogue.load
 
     def by_classes(*args: Any, **settings: Any) -> Any:
@@ -84,38 +84,38 @@ def test_a_head_that_grows_grows_at_the_sites_too(tmp_path: Path, monkeypatch: p
 
 
 @pytest.mark.parametrize("method", ["special", "fedcil"])
-def test_the_order_of_arrival_does_not_matter(method: str, whole: Any, tmp_path: Path) -> None:
+def test_the_order_of_arrival_does_not_matter(method: str, undisturbed: Any, tmp_path: Path) -> None:
     grid = grid_of(tmp_path)
     first, second, *_ = grid.get_node_ids()
     grid.faults = {first: late(2), second: late(1)}
-    run = federate(tmp_path, method, grid, answer_seconds=60.0)
-    assert finished(run)["model_sha256"] == whole(method)["model_sha256"]
+    run = federate(tmp_path, method, grid, reply_seconds=60.0)
+    assert finished(run)["model_sha256"] == undisturbed(method)["model_sha256"]
 
 
-class Killed(BaseException):
+class Crash(BaseException):
     pass
 
 
-def dying_after(task: int, round: int) -> Callable[[Any], None]:
-    def die(event: Any) -> None:
+def crash_after(task: int, round: int) -> Callable[[Any], None]:
+    def crash(event: Any) -> None:
         if isinstance(event, RoundFinished) and (event.task, event.round) == (task, round):
-            raise Killed
+            raise Crash
 
-    return die
+    return crash
 
 
 @pytest.mark.parametrize("method", ["flwf2t", "srfdil", "mfcl", "pfeddil"])
-def test_a_server_that_dies_goes_on_to_the_same_model(method: str, whole: Any, tmp_path: Path) -> None:
-    """Sites keep the states that the round began with until the server has written it down."""
+def test_after_a_server_crash_the_final_model_is_the_same(method: str, undisturbed: Any, tmp_path: Path) -> None:
+    """Sites keep the client states of the last checkpoint until the server has written the next one."""
     grid = grid_of(tmp_path)
     for when in ((1, 1), (2, 0)):
-        with pytest.raises(Killed):
-            federate(tmp_path, method, grid, (dying_after(*when),))
+        with pytest.raises(Crash):
+            federate(tmp_path, method, grid, (crash_after(*when),))
     run = federate(tmp_path, method, grid)
-    assert finished(run)["model_sha256"] == whole(method)["model_sha256"]
+    assert finished(run)["model_sha256"] == undisturbed(method)["model_sha256"]
     attempts = [(line["task"], line["round"], line["attempt"]) for line in rounds_of(run)]
     assert attempts == [(1, 0, 1), (1, 1, 1), (1, 1, 2), (2, 0, 1), (2, 0, 2), (2, 1, 1)]
-    assert verify(run / "audit.jsonl", finished(run)["head"]).sound
+    assert verify(run / "audit.jsonl", finished(run)["audit_head"]).intact
 
 
 def clipped_grid(folder: Path, limit: float) -> InProcessGrid:
@@ -125,26 +125,26 @@ def clipped_grid(folder: Path, limit: float) -> InProcessGrid:
 
 
 @pytest.mark.parametrize("method", ["special", "special-c"])
-def test_what_leaves_a_site_can_be_clipped(method: str, tmp_path: Path) -> None:
-    """Also beside a payload, such as SPECIAL-C's anchor."""
+def test_updates_of_our_engine_can_be_clipped_at_the_site(method: str, tmp_path: Path) -> None:
+    """Also if the message contains a payload, such as SPECIAL-C's anchor."""
     run = federate(tmp_path, method, clipped_grid(tmp_path, 0.01))
-    norms = [answer["norm"] for line in rounds_of(run) for answer in line["answers"]]
+    norms = [update["norm"] for line in rounds_of(run) for update in line["updates"]]
     assert len(norms) == 12
     assert all(norm == pytest.approx(0.01, rel=1e-3) for norm in norms)
 
 
-def test_a_limit_that_nobody_reaches_changes_nothing(whole: Any, tmp_path: Path) -> None:
+def test_a_limit_above_all_updates_changes_nothing(undisturbed: Any, tmp_path: Path) -> None:
     run = federate(tmp_path, "special", clipped_grid(tmp_path, 1e6))
-    assert finished(run)["model_sha256"] == whole()["model_sha256"]
+    assert finished(run)["model_sha256"] == undisturbed()["model_sha256"]
 
 
-def test_a_method_without_client_state_leaves_none_at_the_sites(tmp_path: Path) -> None:
-    """So a site whose disk was wiped can go on."""
+def test_a_method_without_client_state_stores_none_at_the_sites(tmp_path: Path) -> None:
+    """So a site whose disk was erased can continue."""
     federate(tmp_path, "special", **SHORT)
     assert not list(tmp_path.glob("site-*/*/states/*"))
 
 
-def test_a_finished_run_is_not_learned_again(whole: Any, tmp_path: Path) -> None:
+def test_a_finished_run_is_not_repeated(undisturbed: Any, tmp_path: Path) -> None:
     run = federate(tmp_path, **SHORT)
     before = (run / "audit.jsonl").read_bytes()
     assert federate(tmp_path, **SHORT) == run
@@ -154,19 +154,22 @@ def test_a_finished_run_is_not_learned_again(whole: Any, tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("settings", "complaint"),
     [
-        ({"seed": 26}, "it holds a run with seed=25, not seed=26"),
-        ({"sites": "south,north,west,east"}, "it holds a run with sites=north,south,west,east, not south,north"),
+        ({"seed": 26}, "it contains a run with seed=25, not seed=26"),
+        (
+            {"sites": "south,north,west,east"},
+            "it contains a run with sites=north,south,west,east, not sites=south,north",
+        ),
     ],
 )
 def test_another_run_in_the_same_folder_is_refused(settings: dict[str, Any], complaint: str, tmp_path: Path) -> None:
-    with pytest.raises(Killed):
-        federate(tmp_path, listeners=(dying_after(1, 0),))
+    with pytest.raises(Crash):
+        federate(tmp_path, listeners=(crash_after(1, 0),))
     config = {**settings_of("special"), **POLICY, "sites": ",".join(SITES), "out": str(tmp_path / "run"), **settings}
     with pytest.raises(InputError, match=complaint):
         serve(grid_of(tmp_path), config)
 
 
-def test_a_run_that_is_refused_leaves_no_folder_in_the_way(tmp_path: Path) -> None:
+def test_a_refused_run_leaves_no_folder(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="model=spaceship"):
         federate(tmp_path, model="spaceship")
     assert not (tmp_path / "run").exists()
@@ -177,7 +180,7 @@ def test_a_run_that_is_refused_leaves_no_folder_in_the_way(tmp_path: Path) -> No
     assert (tmp_path / "run" / "audit.jsonl").read_bytes() == kept
 
 
-def test_a_site_that_lost_a_payload_gets_it_again(whole: Any, tmp_path: Path) -> None:
+def test_a_site_that_lost_a_payload_receives_it_again(undisturbed: Any, tmp_path: Path) -> None:
     def forget(event: Any) -> None:
         if isinstance(event, RoundFinished) and (event.task, event.round) == (2, 0):
             held = list(tmp_path.glob("site-*/*/payloads/*"))
@@ -186,31 +189,31 @@ def test_a_site_that_lost_a_payload_gets_it_again(whole: Any, tmp_path: Path) ->
                 path.unlink()
 
     run = federate(tmp_path, "special-c", listeners=(forget,))
-    assert finished(run)["model_sha256"] == whole("special-c")["model_sha256"]
+    assert finished(run)["model_sha256"] == undisturbed("special-c")["model_sha256"]
 
 
 def test_the_operator_may_end_a_task_early(tmp_path: Path) -> None:
-    def say_so(event: Any) -> None:
+    def request_end(event: Any) -> None:
         if isinstance(event, RoundFinished) and (event.task, event.round) == (1, 0):
-            assert end_task(tmp_path / "run") == 1
+            assert request_task_end(tmp_path / "run") == 1
 
-    run = federate(tmp_path, listeners=(say_so,))
+    run = federate(tmp_path, listeners=(request_end,))
     rounds = of_kind(read_events(run / "events.jsonl"), "round")
     assert [(r["task"], r["round"]) for r in rounds] == [(1, 0), (2, 0), (2, 1)]
     assert "the run is finished" in fresh("flower", "next-task", run).complaint
-    assert "no federation has run there" in fresh("flower", "next-task", tmp_path).complaint
+    assert "not the run directory of a federation" in fresh("flower", "next-task", tmp_path).complaint
 
 
-def forgetful(asked: Any, reply: Any) -> list[Delivery]:
-    """After the second task, this site gets everything of the first one wrong."""
-    if asked.metadata.message_type == "evaluate" and request_of(asked)[1].task == 2:
-        said = json.loads(reply.content["config"]["answer"])
-        said["counts"]["1"][0] = 0
-        reply.content["config"]["answer"] = json.dumps(said)
+def forgetful(request: Any, reply: Any) -> list[Delivery]:
+    """After the second task, this site reports no correct prediction on the first one."""
+    if request.metadata.message_type == "evaluate" and read_request(request)[1].task == 2:
+        header = json.loads(reply.content["config"]["reply"])
+        header["counts"]["1"][0] = 0
+        reply.content["config"]["reply"] = json.dumps(header)
     return [Delivery(reply)]
 
 
-def test_a_model_that_lost_an_earlier_domain_is_not_published(tmp_path: Path) -> None:
+def test_a_model_whose_accuracy_dropped_on_an_earlier_domain_is_not_published(tmp_path: Path) -> None:
     grid = grid_of(tmp_path)
     grid.faults = {grid.get_node_ids()[3]: forgetful}
     run = federate(tmp_path, grid=grid, max_site_drop=0.0)
@@ -219,11 +222,11 @@ def test_a_model_that_lost_an_earlier_domain_is_not_published(tmp_path: Path) ->
     decision = json.loads((run / "promotion" / "task-2.json").read_text())
     matrix = finished(run)["matrix"]
     assert decision["domains"][0]["drop"] == pytest.approx(matrix[0][0] - matrix[1][0])
-    assert decision["reason"].startswith("not published: paper: site east lost")
+    assert decision["reason"].startswith("not published: paper: accuracy dropped by")
 
 
 def own_data(folder: Path) -> list[dict[str, str]]:
-    """Node configs of four sites with tables of their own; east has nothing of the second task."""
+    """Node configs of four sites with their own tables; east has no data of the second task."""
     generator = torch.Generator().manual_seed(0)
     for number, site in enumerate(SITES):
         (folder / site).mkdir()
@@ -244,27 +247,27 @@ OWN = {
 }  # fmt: skip
 
 
-def test_sites_with_folders_of_their_own(tmp_path: Path) -> None:
-    """A site without samples of a task is asked once in it, and a quorum of all does not count on it."""
+def test_a_site_without_samples_of_a_task_gets_one_request_in_it(tmp_path: Path) -> None:
+    """It does not count for the quorum either."""
     grid = InProcessGrid(make_client_app(), own_data(tmp_path))
     run = serve(grid, {**POLICY, **OWN, "quorum": 1.0, "out": str(tmp_path / "run")})
     assert finished(run)["matrix"][1][0] > 0.7
     assert finished(run)["refusals"] == {"east": 1}
     refused = of_kind(read_events(run / "events.jsonl"), "update_refused")
     assert {(r["task"], r["client"], r["reason"]) for r in refused} == {(2, 3, "it holds no samples of this task")}
-    assert [len(line["asked"]) for line in rounds_of(run)] == [4, 4, 4, 4, 3, 3]
+    assert [len(line["requested"]) for line in rounds_of(run)] == [4, 4, 4, 4, 3, 3]
     assert {line["outcome"] for line in rounds_of(run)} == {"completed"}
 
 
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
-        ({"data": "/nowhere"}, "data=/nowhere: there is no such folder"),
+        ({"data": "/nowhere"}, "data=/nowhere: the folder does not exist"),
         ({"tasks": "first.npz,gone.npz"}, "task 'second': .*gone.npz does not exist"),
-        ({"site": "nord"}, "site=nord: it is not among the sites"),
+        ({"site": "nord"}, "site=nord: not a site of this federation"),
     ],
 )
-def test_a_site_that_is_set_up_wrongly_is_told_at_once(
+def test_a_wrong_configuration_of_a_site_is_reported_at_the_start(
     change: dict[str, str], complaint: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     nodes = own_data(tmp_path)
@@ -272,7 +275,7 @@ def test_a_site_that_is_set_up_wrongly_is_told_at_once(
     run = {**POLICY, **OWN, "quorum": 1.0, "wait_seconds": 0.3, "out": str(tmp_path / "run")}
     with (
         caplog.at_level("WARNING", logger="fedspecial.flower"),
-        pytest.raises(InputError, match=r"wait_seconds=0\.3: 3 sites came, a round needs 4"),
+        pytest.raises(InputError, match=r"wait_seconds=0\.3: only 3 sites connected, a round needs 4"),
     ):
         serve(InProcessGrid(make_client_app(), nodes), run)
     assert any(re.search(complaint, record.getMessage()) for record in caplog.records)

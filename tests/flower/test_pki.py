@@ -1,4 +1,4 @@
-"""Keys and certificates: good for what they are made for, and for nothing else."""
+"""Keys and certificates are valid for their purpose and for nothing else."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ def shake(identity: ServerIdentity, authority: Path, host: str) -> str:
 
 
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "link.hospital.example", "10.1.2.3"])
-def test_the_certificate_is_good_for_this_machine_and_the_hosts_named(tmp_path: Path, host: str) -> None:
+def test_the_certificate_is_valid_for_this_machine_and_the_given_hosts(tmp_path: Path, host: str) -> None:
     authority = make_authority(tmp_path)
     identity = make_server_identity(tmp_path, authority, hosts=["link.hospital.example", "10.1.2.3"])
     assert shake(identity, authority.certificate, host) == "TLSv1.3"
 
 
-def test_it_is_not_good_for_another_host_or_another_authority(tmp_path: Path) -> None:
+def test_it_is_not_valid_for_another_host_or_another_authority(tmp_path: Path) -> None:
     authority = make_authority(tmp_path / "a")
     identity = make_server_identity(tmp_path / "a", authority)
     with pytest.raises(ssl.SSLCertVerificationError, match="mismatch"):
@@ -57,7 +57,7 @@ def test_it_is_not_good_for_another_host_or_another_authority(tmp_path: Path) ->
         shake(identity, make_authority(tmp_path / "b").certificate, "localhost")
 
 
-def test_node_keys_are_p384_in_openssh_form_and_belong_together(tmp_path: Path) -> None:
+def test_node_keys_are_matching_p384_keys_in_openssh_format(tmp_path: Path) -> None:
     key = make_node_key(tmp_path, "north")
     private = load_ssh_private_key(key.private.read_bytes(), None)
     assert isinstance(private, ec.EllipticCurvePrivateKey)
@@ -66,14 +66,14 @@ def test_node_keys_are_p384_in_openssh_form_and_belong_together(tmp_path: Path) 
     assert make_node_key(tmp_path, "south").public.read_bytes() != key.public.read_bytes()
 
 
-def test_private_keys_are_for_their_owner_only(tmp_path: Path) -> None:
+def test_private_keys_are_readable_by_their_owner_only(tmp_path: Path) -> None:
     authority = make_authority(tmp_path)
     identity = make_server_identity(tmp_path, authority)
     for path in (authority.key, identity.key, make_node_key(tmp_path, "north").private):
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
-def test_nothing_is_written_over(tmp_path: Path) -> None:
+def test_existing_keys_are_not_overwritten(tmp_path: Path) -> None:
     key = make_node_key(tmp_path, "north")
     before = key.private.read_bytes()
     with pytest.raises(InputError, match="exists already"):
@@ -82,13 +82,13 @@ def test_nothing_is_written_over(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "../north", "a b", ".hidden", "x/y"])
-def test_a_name_that_is_no_file_is_refused(tmp_path: Path, name: str) -> None:
+def test_a_name_that_is_not_a_file_name_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(InputError, match=r"node="):
         make_node_key(tmp_path, name)
     assert not list(tmp_path.iterdir())
 
 
-def test_a_key_of_another_authority_signs_nothing(tmp_path: Path) -> None:
+def test_a_key_of_another_authority_is_refused(tmp_path: Path) -> None:
     one, other = make_authority(tmp_path / "one"), make_authority(tmp_path / "other")
     with pytest.raises(InputError, match="is not the key of"):
         make_server_identity(tmp_path, Authority(one.certificate, other.key))
@@ -97,6 +97,6 @@ def test_a_key_of_another_authority_signs_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("host", ["link:8443", "http://link", "a b", ""])
-def test_a_host_that_is_none_is_refused(tmp_path: Path, host: str) -> None:
+def test_an_invalid_host_is_refused(tmp_path: Path, host: str) -> None:
     with pytest.raises(InputError, match="host="):
         make_server_identity(tmp_path, make_authority(tmp_path), hosts=[host])

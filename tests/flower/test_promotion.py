@@ -1,4 +1,4 @@
-"""The promotion gate: nothing learned before may be lost, and what is unknown is not passed."""
+"""The promotion gate: accuracy on earlier domains must be kept, and an unknown domain does not pass."""
 
 from __future__ import annotations
 
@@ -14,66 +14,65 @@ from fedspecial.errors import InputError
 from fedspecial.flower.governance.promotion import (
     Count,
     Decision,
-    Limits,
+    PromotionLimits,
     decide,
     publish,
     reference_at_own_task,
-    reference_best,
     write_decision,
 )
 
-STRICT = Limits(max_drop=0.02, max_site_drop=0.05)
+STRICT = PromotionLimits(max_drop=0.02, max_site_drop=0.05)
 
 
 def scores(**sites: int) -> dict[str, Count]:
-    """Right answers of 100 at each site."""
+    """Correct predictions of 100 at each site."""
     return {site: Count(correct, 100) for site, correct in sites.items()}
 
 
-def test_a_model_that_lost_nothing_is_published() -> None:
+def test_a_model_without_any_drop_is_published() -> None:
     same = {"ct": scores(north=90, south=80)}
     decision = decide(["ct"], same, same, STRICT)
     assert decision.publish
-    assert decision.reason == "published: every earlier domain was kept (ct)"
+    assert decision.reason == "published: accuracy was kept on every earlier domain (ct)"
     assert decision.domains[0].drop == 0
 
 
 @pytest.mark.parametrize(("south", "published"), [(76, True), (75, False)])
-def test_the_overall_limit_is_met_exactly(south: int, published: bool) -> None:
-    """Two points of 200 answers are four; five are too many."""
+def test_the_overall_limit_is_exact(south: int, published: bool) -> None:
+    """Two points of 200 samples are four; five are too many."""
     before, after = {"ct": scores(north=90, south=80)}, {"ct": scores(north=90, south=south)}
-    decision = decide(["ct"], after, before, Limits(max_drop=0.02, max_site_drop=1))
+    decision = decide(["ct"], after, before, PromotionLimits(max_drop=0.02, max_site_drop=1))
     assert decision.publish is published
-    assert ("all sites together lost 2.50 points, 2 are allowed" in decision.reason) is not published
+    assert ("accuracy dropped by 2.50 points over all sites (limit 2)" in decision.reason) is not published
 
 
 @pytest.mark.parametrize(("south", "published"), [(75, True), (74, False)])
-def test_the_worst_site_counts_though_the_mean_is_fine(south: int, published: bool) -> None:
+def test_the_worst_site_counts_even_if_the_mean_is_within_the_limit(south: int, published: bool) -> None:
     before, after = {"ct": scores(north=80, south=80)}, {"ct": scores(north=95, south=south)}
     decision = decide(["ct"], after, before, STRICT)
     assert decision.publish is published
     assert decision.domains[0].worst_site == "south"
-    assert ("site south lost 6.00 points, 5 are allowed" in decision.reason) is not published
+    assert ("accuracy dropped by 6.00 points at site south (limit 5)" in decision.reason) is not published
 
 
-def test_a_domain_that_nobody_can_test_is_unknown_and_not_passed() -> None:
+def test_a_domain_that_no_site_can_test_is_unknown_and_does_not_pass() -> None:
     before = {"ct": scores(north=90), "mr": scores(south=90)}
     after = {"ct": scores(north=90)}
     decision = decide(["ct", "mr"], after, before, STRICT)
     assert not decision.publish
     assert [verdict.status for verdict in decision.domains] == ["kept", "unknown"]
     assert "mr: no site tested it again (south did before)" in decision.reason
-    allowed = decide(["ct", "mr"], after, before, Limits(allow_unknown=True))
+    allowed = decide(["ct", "mr"], after, before, PromotionLimits(allow_unknown=True))
     assert allowed.publish
     assert allowed.domains[1].status == "unknown"
-    assert "nobody could test mr" in allowed.reason
+    assert "no site could test mr" in allowed.reason
 
 
 def test_a_domain_never_tested_is_unknown() -> None:
     assert decide(["ct"], {}, {}).domains[0].reason == "no site has tested it"
 
 
-def test_a_site_that_left_is_told_and_does_not_count() -> None:
+def test_a_site_that_left_is_named_and_does_not_count() -> None:
     before = {"ct": scores(north=90, south=50)}
     after = {"ct": scores(north=90)}
     (verdict,) = decide(["ct"], after, before, STRICT).domains
@@ -83,14 +82,13 @@ def test_a_site_that_left_is_told_and_does_not_count() -> None:
     assert "not tested again at south" in verdict.reason
 
 
-def test_the_first_task_has_nothing_to_lose() -> None:
+def test_the_model_of_the_first_task_is_published() -> None:
     assert decide([], {}, {}).publish
 
 
-def test_references_are_at_the_own_task_or_the_best_since() -> None:
+def test_the_reference_of_a_domain_is_the_score_at_the_end_of_its_own_task() -> None:
     history = {"ct": {"ct": scores(n=80)}, "mr": {"ct": scores(n=85), "mr": scores(n=70)}}
     assert reference_at_own_task(history) == {"ct": scores(n=80), "mr": scores(n=70)}
-    assert reference_best(history) == {"ct": scores(n=85), "mr": scores(n=70)}
 
 
 counts = st.integers(0, 50).map(lambda correct: Count(correct, 50))
@@ -98,7 +96,7 @@ tables = st.dictionaries(st.sampled_from("abc"), st.dictionaries(st.sampled_from
 
 
 @given(tables, tables)
-def test_a_published_model_has_lost_no_domain(candidate: dict, reference: dict) -> None:
+def test_a_published_model_has_kept_every_domain(candidate: dict, reference: dict) -> None:
     decision = decide("abc", candidate, reference, STRICT)
     assert decision.publish == all(verdict.status == "kept" for verdict in decision.domains)
     for verdict in decision.domains:
@@ -107,60 +105,60 @@ def test_a_published_model_has_lost_no_domain(candidate: dict, reference: dict) 
 
 
 @given(tables)
-def test_lower_limits_never_let_more_through(table: dict) -> None:
+def test_stricter_limits_never_publish_more(table: dict) -> None:
     reference = {domain: {site: Count(50, 50) for site in "xyz"} for domain in "abc"}
-    loose = decide("abc", table, reference, Limits(0.3, 0.4)).publish
-    assert loose or not decide("abc", table, reference, Limits(0.1, 0.2)).publish
+    loose = decide("abc", table, reference, PromotionLimits(0.3, 0.4)).publish
+    assert loose or not decide("abc", table, reference, PromotionLimits(0.1, 0.2)).publish
 
 
 @pytest.mark.parametrize(("correct", "total"), [(3, 2), (-1, 2), (0, 0)])
-def test_counts_that_are_none_are_refused(correct: int, total: int) -> None:
+def test_invalid_counts_are_refused(correct: int, total: int) -> None:
     with pytest.raises(InputError, match=f"{correct} of {total}"):
         Count(correct, total)
 
 
 @pytest.mark.parametrize("settings", [{"max_drop": -0.1}, {"max_site_drop": 2.0}, {"max_drop": float("nan")}])
-def test_limits_that_are_none_are_named(settings: dict) -> None:
+def test_invalid_limits_are_named(settings: dict) -> None:
     with pytest.raises(InputError, match=next(iter(settings))):
-        Limits(**settings)
+        PromotionLimits(**settings)
 
 
 def passed() -> Decision:
     return decide(["ct"], {"ct": scores(n=90)}, {"ct": scores(n=90)})
 
 
-def test_a_published_model_stands_with_hash_and_card(tmp_path: Path) -> None:
+def test_a_published_model_has_its_hashes_and_its_card(tmp_path: Path) -> None:
     folder = publish(
         tmp_path / "models" / "v1", b"weights", decision=passed(), card="# A model", model_sha256="ab", audit_head="cd"
     )
     assert (folder / "model.safetensors").read_bytes() == b"weights"
-    told = json.loads((folder / "promotion.json").read_text())
+    stored = json.loads((folder / "promotion.json").read_text())
     digest = hashlib.sha256(b"weights").hexdigest()
-    assert (told["publish"], told["file_sha256"], told["audit_head"]) == (True, digest, "cd")
+    assert (stored["publish"], stored["file_sha256"], stored["audit_head"]) == (True, digest, "cd")
     card = (folder / "README.md").read_text()
     assert card.startswith("# A model\n")
     assert digest in card
     assert {path.name for path in tmp_path.joinpath("models").iterdir()} == {"v1"}
 
 
-def test_a_model_that_did_not_pass_is_not_published_but_its_reason_is_written(tmp_path: Path) -> None:
+def test_a_model_that_fails_the_gate_is_not_published_but_the_reason_is_written(tmp_path: Path) -> None:
     decision = decide(["ct"], {"ct": scores(n=50)}, {"ct": scores(n=90)})
-    with pytest.raises(InputError, match="ct: all sites together lost 40"):
+    with pytest.raises(InputError, match="ct: accuracy dropped by 40"):
         publish(tmp_path / "v1", b"weights", decision=decision, card="", model_sha256="ab")
     assert not list(tmp_path.iterdir())
     write_decision(tmp_path / "promotion.json", decision, {"model_sha256": "ab"})
-    told = json.loads((tmp_path / "promotion.json").read_text())
-    assert told["publish"] is False
-    assert told["domains"][0]["status"] == "lost"
+    stored = json.loads((tmp_path / "promotion.json").read_text())
+    assert stored["publish"] is False
+    assert stored["domains"][0]["status"] == "dropped"
 
 
-def test_a_failure_on_the_way_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_publication_leaves_no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(path: Path, data: bytes) -> None:
         if path.name == "promotion.json":
             raise OSError(28, "No space left on device")
         path.write_bytes(data)
 
-    monkeypatch.setattr("fedspecial.flower.governance.promotion.write_atomic", full)
+    monkeypatch.setattr("fedspecial.core.files.write_atomic", full)
     with pytest.raises(InputError, match="No space left"):
         publish(tmp_path / "v1", b"weights", decision=passed(), card="", model_sha256="ab")
     assert not list(tmp_path.iterdir())

@@ -1,4 +1,4 @@
-"""The strategy on real processes: TLS, registered nodes, through a proxy that keeps the control interface private."""
+"""The strategy on real processes: TLS, registered nodes, and a proxy that keeps the control interface private."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from flwr.serverapp.strategy import FedAvg
 
 from fedspecial.flower import InProcessGrid, SpecialStrategy
 from fedspecial.flower.ops.pki import make_authority, make_node_key, make_server_identity
-from fedspecial.flower.ops.processes import Federation
+from fedspecial.flower.ops.processes import LocalFederation
 
 PROJECT = """
 [project]
@@ -68,18 +68,18 @@ def strategy() -> SpecialStrategy:
 
 
 @pytest.mark.slow
-def test_real_processes_learn_the_model_of_one_process(tmp_path: Path) -> None:
-    """Bit for bit, over TLS and through a proxy that lets nodes in and operators not."""
+def test_real_processes_train_the_model_of_one_process(tmp_path: Path) -> None:
+    """Bit for bit, over TLS and through a proxy that forwards nodes but not operators."""
     authority = make_authority(tmp_path / "keys")
     identity = make_server_identity(tmp_path / "keys", authority)
     keys = [make_node_key(tmp_path / "keys", name) for name in ("north", "south")]
     out = tmp_path / "state.safetensors"
-    with Federation(tmp_path, tls=identity) as federation:
+    with LocalFederation(tmp_path, tls=identity) as federation:
         federation.start_superlink()
         with fleet_proxy(identity, federation.port) as port:
             for number, key in enumerate(keys):
                 federation.register(key)
-                federation.start_supernode(key.name, key=key, config={"partition-id": number}, through=port)
+                federation.start_supernode(key.name, key=key, config={"partition-id": number}, proxy_port=port)
             federation.wait_for_nodes(["north", "south"], deadline=90)
             assert control_status(port, authority.certificate) == 403
             federation.start_run(write_app(tmp_path / "moving"), {"out": str(out)}).wait(180)
@@ -93,14 +93,14 @@ def test_real_processes_learn_the_model_of_one_process(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_run_needs_no_network_but_the_loopback(tmp_path: Path) -> None:
-    """The run above, once more, in a network namespace in which there is nothing else."""
+def test_a_run_needs_no_network_except_loopback(tmp_path: Path) -> None:
+    """The test above, inside a network namespace that has only loopback."""
     alone = ["unshare", "--map-root-user", "--net", "sh", "-c", 'ip link set lo up && exec "$@"', "sh"]
     try:
         subprocess.run([*alone, "true"], check=True, capture_output=True, timeout=10)
     except (OSError, subprocess.CalledProcessError):
         pytest.skip("network namespaces cannot be made here")
-    test = f"{__file__}::{test_real_processes_learn_the_model_of_one_process.__name__}"
+    test = f"{__file__}::{test_real_processes_train_the_model_of_one_process.__name__}"
     command = [*alone, sys.executable, "-m", "pytest", "-m", "slow", "-p", "no:cacheprovider", test]
     done = subprocess.run([*command, f"--basetemp={tmp_path / 'inside'}"], capture_output=True, text=True, timeout=400)
     assert done.returncode == 0, done.stdout[-4000:]

@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from apps import MODEL, WITH_COUNTER, answer, move, moving_app, nodes, record
+from apps import MODEL, WITH_COUNTER, move, moving_app, nodes, record, reply_with
 from flwr.app import Array, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import FedAvg, FedMedian, Strategy
 
 from fedspecial.errors import InputError
 from fedspecial.flower import InProcessGrid, SpecialStrategy
-from fedspecial.flower.app.arrays import record_of_state, state_of_record, values_of
-from fedspecial.flower.app.grid import Delivery, doubled, lost
+from fedspecial.flower.arrays import record_to_arrays, record_to_state_dict, state_dict_to_record
+from fedspecial.flower.grid import Delivery, duplicated, lost
 from fedspecial.flower.strategy.strategy import RoundError
 
 CLIENTS = 4
@@ -33,7 +33,7 @@ def grid(app: ClientApp | None = None, **settings: Any) -> InProcessGrid:
 
 def final(strategy: Strategy, rounds: int, model: Any = MODEL, on: InProcessGrid | None = None) -> dict[str, Any]:
     result = strategy.start(on or grid(), record(model), num_rounds=rounds)
-    return values_of(result.arrays)
+    return record_to_arrays(result.arrays)
 
 
 def same(one: dict[str, Any], other: dict[str, Any]) -> bool:
@@ -43,7 +43,7 @@ def same(one: dict[str, Any], other: dict[str, Any]) -> bool:
 
 
 class Ordered(FedAvg):
-    """FedAvg that asks in the order of nodes: Flower's own order is drawn at random, and sums of floats differ."""
+    """FedAvg in the order of nodes: Flower shuffles them, and float sums depend on the order."""
 
     def configure_train(self, *args: Any) -> Any:
         return sorted(super().configure_train(*args), key=lambda message: message.metadata.dst_node_id)
@@ -63,7 +63,7 @@ def test_zero_lambda_is_the_inner_strategy(kind: type[Strategy]) -> None:
     assert same(plain, wrapped)
 
 
-def test_the_model_is_the_closed_form_over_tasks_and_rounds() -> None:
+def test_the_model_follows_the_closed_form_over_tasks_and_rounds() -> None:
     lam, rate, tasks, rounds = 0.7, 1.3, 3, 4
     got = final(SpecialStrategy(inner(), lam=lam, server_lr=rate, rounds_per_task=rounds), tasks * rounds)
     theta = {k: v.astype(np.float64) for k, v in MODEL.items()}
@@ -77,17 +77,17 @@ def test_the_model_is_the_closed_form_over_tasks_and_rounds() -> None:
         np.testing.assert_allclose(got[name], value, rtol=0, atol=1e-6)
 
 
-def test_tasks_begun_by_hand_are_those_begun_by_count() -> None:
+def test_begin_task_and_rounds_per_task_give_the_same_model() -> None:
     by_count = final(SpecialStrategy(inner(), rounds_per_task=2), 6)
     strategy, arrays = SpecialStrategy(inner()), record(MODEL)
     for _ in range(3):
         strategy.begin_task()
         arrays = strategy.start(grid(), arrays, num_rounds=2).arrays
-    assert same(by_count, values_of(arrays))
+    assert same(by_count, record_to_arrays(arrays))
 
 
 def test_the_order_of_arrival_does_not_matter() -> None:
-    """Bit for bit, whatever order Flower draws and whatever ids the nodes have this time."""
+    """Bit for bit, for every order of requests and for other node ids."""
     seen = []
     for first, order in ((100, 1), (900, -1)):
 
@@ -106,25 +106,25 @@ def test_counters_stay_counters() -> None:
     assert got["batches"].tolist() == [6, 12]
 
 
-def test_bfloat16_travels_exactly() -> None:
+def test_bfloat16_is_sent_exactly() -> None:
     state = {"w": torch.randn(4, 3).bfloat16(), "n": torch.tensor(3), "h": torch.randn(2).half()}
-    back = state_of_record(record_of_state(state), state)
+    back = record_to_state_dict(state_dict_to_record(state), state)
     assert all(back[k].dtype == state[k].dtype and torch.equal(back[k], state[k]) for k in state)
 
 
-def test_clients_are_told_task_and_round() -> None:
-    told: list[tuple[int, int]] = []
+def test_clients_receive_task_and_round() -> None:
+    received: list[tuple[int, int]] = []
     app = ClientApp()
 
     @app.train()
     def train(message: Message, context: Context) -> Message:
         config = message.content["config"]
-        told.append((config["task"], config["task-round"]))
-        return answer(message, MODEL, 0)
+        received.append((config["task"], config["task-round"]))
+        return reply_with(message, MODEL, 0)
 
     strategy = SpecialStrategy(inner(clients=1), rounds_per_task=2)
     strategy.start(InProcessGrid(app, nodes(1)), record(MODEL), num_rounds=3)
-    assert told == [(1, 1), (1, 2), (2, 1)]
+    assert received == [(1, 1), (1, 2), (2, 1)]
 
 
 def faulty(fault: Any, **settings: Any) -> SpecialStrategy:
@@ -136,7 +136,7 @@ def faulty(fault: Any, **settings: Any) -> SpecialStrategy:
 
 
 def poisoned(change: Any) -> Any:
-    def fault(asked: Message, reply: Message) -> list[Delivery]:
+    def fault(request: Message, reply: Message) -> list[Delivery]:
         change(reply)
         return [Delivery(reply)]
 
@@ -157,40 +157,40 @@ def break_weight(reply: Message) -> None:
 
 
 FAULTS = {
-    "NaN": (put(weight=np.full((3, 4), np.nan, np.float32)), "'weight' holds NaN"),
+    "NaN": (put(weight=np.full((3, 4), np.nan, np.float32)), "'weight' contains NaN"),
     "shape": (put(weight=np.zeros((4, 3), np.float32)), "'weight' is float32 (4, 3), but float32 (3, 4) was sent"),
     "type": (put(bias=np.zeros(5, np.float32)), "'bias' is float32 (5,), but float64 (5,)"),
     "unknown": (put(more=np.zeros(1)), "'more' was not sent"),
     "missing": (poisoned(lambda reply: reply.content["arrays"].pop("bias")), "'bias' is missing"),
-    "cut": (poisoned(claim_too_much), "'weight' claims 12 values, but 40 bytes follow"),
-    "weight": (poisoned(break_weight), "num-examples=nan is not a weight"),
-    "lost": (lost, "no answer in time"),
-    "doubled": (doubled, "it answers a question twice"),
+    "cut": (poisoned(claim_too_much), "'weight' claims 12 values, but has 40 bytes"),
+    "weight": (poisoned(break_weight), "num-examples=nan is not a valid weight"),
+    "lost": (lost, "no reply before the deadline"),
+    "duplicated": (duplicated, "it is a duplicate"),
     "no numbers": (put(weight=np.zeros((3, 4), "V4")), "send numbers (bfloat16 as float32)"),
 }
 
 
 @pytest.mark.parametrize("kind", FAULTS)
-def test_a_bad_reply_is_refused_and_counted_and_the_round_goes_on(kind: str) -> None:
+def test_an_unusable_reply_is_refused_and_counted_and_the_round_continues(kind: str) -> None:
     fault, reason = FAULTS[kind]
     strategy = faulty(fault)
     (counted,) = strategy.refusals.values()
     assert sum(counted.values()) == 1
     assert reason in next(iter(counted))
-    others = [0, 1, 2, 3] if kind == "doubled" else [0, 2, 3]
+    others = [0, 1, 2, 3] if kind == "duplicated" else [0, 2, 3]
     expected = sum(move(MODEL, 1, 1, client)["bias"] for client in others) / len(others)
     np.testing.assert_allclose(strategy.theta["bias"], expected)
 
 
-@pytest.mark.parametrize("kind", sorted(FAULTS.keys() - {"doubled"}))
-def test_a_round_below_its_quorum_is_never_completed(kind: str) -> None:
+@pytest.mark.parametrize("kind", sorted(FAULTS.keys() - {"duplicated"}))
+def test_a_round_without_a_quorum_is_never_completed(kind: str) -> None:
     fault, reason = FAULTS[kind]
-    with pytest.raises(RoundError, match=r"3 of 4 replies can be used, the quorum is 0\.9") as error:
+    with pytest.raises(RoundError, match=r"3 of 4 replies are usable, quorum=0\.9") as error:
         faulty(fault, quorum=0.9)
     assert reason in str(error.value)
 
 
-def test_an_exception_at_a_site_is_told_with_its_name() -> None:
+def test_an_exception_at_a_client_is_reported_with_its_name() -> None:
     app, healthy = ClientApp(), moving_app()
 
     @app.train()
@@ -201,7 +201,7 @@ def test_an_exception_at_a_site_is_told_with_its_name() -> None:
 
     strategy = SpecialStrategy(inner())
     strategy.start(grid(app), record(MODEL), num_rounds=1)
-    assert dict(strategy.refusals["node 102"]) == {"it failed: FileNotFoundError: no scans here": 1}
+    assert dict(strategy.refusals["node 102"]) == {"the client failed: FileNotFoundError: no scans here": 1}
 
 
 def test_no_replies_at_all_are_an_error_not_a_finished_run() -> None:
@@ -211,7 +211,7 @@ def test_no_replies_at_all_are_an_error_not_a_finished_run() -> None:
         SpecialStrategy(inner()).start(on, record(MODEL), num_rounds=2)
 
 
-def test_an_average_that_is_none_is_not_blended_and_not_counted() -> None:
+def test_a_round_without_an_average_is_not_anchored_and_not_counted() -> None:
     class Lazy(FedAvg):
         def aggregate_train(self, server_round: int, replies: Any) -> Any:
             return (None, None) if server_round == 2 else super().aggregate_train(server_round, replies)
@@ -222,7 +222,7 @@ def test_an_average_that_is_none_is_not_blended_and_not_counted() -> None:
     assert same(strategy.theta, final(SpecialStrategy(inner(), rounds_per_task=2), 2))
 
 
-def test_an_average_that_is_no_model_ends_the_run() -> None:
+def test_an_invalid_average_ends_the_run() -> None:
     class Wild(FedAvg):
         def aggregate_train(self, server_round: int, replies: Any) -> Any:
             return record({**MODEL, "bias": np.full(5, np.inf)}), MetricRecord()
@@ -232,24 +232,24 @@ def test_an_average_that_is_no_model_ends_the_run() -> None:
 
 
 @pytest.mark.parametrize("stop", range(1, 6))
-def test_a_resumed_run_is_the_whole_one(stop: int, tmp_path: Path) -> None:
+def test_a_resumed_run_ends_with_the_same_model(stop: int, tmp_path: Path) -> None:
     whole = final(SpecialStrategy(inner(), rounds_per_task=2), 6, WITH_COUNTER)
     path = tmp_path / "state.safetensors"
     final(SpecialStrategy(inner(), rounds_per_task=2, checkpoint=path), stop, WITH_COUNTER)
     resumed = SpecialStrategy(inner(), rounds_per_task=2)
     arrays = resumed.load(path)
-    assert same(whole, values_of(resumed.start(grid(), arrays, num_rounds=6 - stop).arrays))
+    assert same(whole, record_to_arrays(resumed.start(grid(), arrays, num_rounds=6 - stop).arrays))
 
 
-def test_a_state_of_another_run_or_a_damaged_one_is_refused(tmp_path: Path) -> None:
+def test_a_checkpoint_of_another_run_or_a_damaged_one_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "state.safetensors"
     final(SpecialStrategy(inner(), checkpoint=path), 1)
     with pytest.raises(InputError, match=r"lam=0.5: the run in .* has lam=0.25"):
         SpecialStrategy(inner(), lam=0.5).load(path)
     path.write_bytes(path.read_bytes()[:-20])
-    with pytest.raises(InputError, match="cut off"):
+    with pytest.raises(InputError, match="truncated"):
         SpecialStrategy(inner()).load(path)
-    with pytest.raises(InputError, match="no such file"):
+    with pytest.raises(InputError, match="does not exist"):
         SpecialStrategy(inner()).load(tmp_path / "nothing")
 
 
@@ -264,24 +264,24 @@ def test_a_state_of_another_run_or_a_damaged_one_is_refused(tmp_path: Path) -> N
         ({"rounds_per_task": 0}, "rounds_per_task=0"),
     ],
 )
-def test_bad_words_are_named(settings: dict[str, Any], complaint: str) -> None:
+def test_invalid_settings_of_the_strategy_are_named(settings: dict[str, Any], complaint: str) -> None:
     with pytest.raises(InputError, match=complaint):
         SpecialStrategy(inner(), **settings)
 
 
-def test_evaluation_passes_through_and_names_the_task() -> None:
+def test_evaluation_is_delegated_and_names_the_task() -> None:
     avg = FedAvg(min_train_nodes=CLIENTS, min_available_nodes=CLIENTS)
     result = SpecialStrategy(avg, rounds_per_task=1).start(grid(), record(MODEL), num_rounds=2)
     assert [metrics["task"] for metrics in result.evaluate_metrics_clientapp.values()] == [1.0, 2.0]
 
 
-def test_arrays_in_another_order_are_put_right() -> None:
-    """Flower's wrappers zip arrays by position, so a record in another order would cross them."""
+def test_arrays_in_another_order_are_sorted() -> None:
+    """Flower's wrappers match arrays by position, so a record in another order would mix them up."""
     app = ClientApp()
 
     @app.train()
     def train(message: Message, context: Context) -> Message:
-        return answer(message, dict(reversed(MODEL.items())), 0)
+        return reply_with(message, dict(reversed(MODEL.items())), 0)
 
     class Watching(FedAvg):
         def aggregate_train(self, server_round: int, replies: Any) -> Any:
@@ -293,11 +293,11 @@ def test_arrays_in_another_order_are_put_right() -> None:
     assert same(got, MODEL)
 
 
-def test_a_foreign_reply_is_refused() -> None:
-    """A reply to a message of the round before is late, whatever it holds."""
+def test_a_reply_to_an_earlier_round_is_refused() -> None:
+    """It is late, regardless of its content."""
     kept: list[Message] = []
 
-    def keep(asked: Message, reply: Message) -> list[Delivery]:
+    def keep(request: Message, reply: Message) -> list[Delivery]:
         kept.append(reply)
         return [Delivery(reply)] if len(kept) == 1 else [Delivery(kept[0])]
 
@@ -306,10 +306,10 @@ def test_a_foreign_reply_is_refused() -> None:
     strategy = SpecialStrategy(inner())
     strategy.start(on, record(MODEL), num_rounds=2)
     reasons = list(itertools.chain.from_iterable(strategy.refusals.values()))
-    assert "it answers no question of this round (late, or of another run)" in reasons
+    assert "it does not belong to a request of this round (late, or from another run)" in reasons
 
 
-def test_unused_records_in_a_reply_are_let_through() -> None:
+def test_unused_records_in_a_reply_are_accepted() -> None:
     app = ClientApp()
 
     @app.train()

@@ -1,4 +1,4 @@
-"""The app of `fedspecial flower init`: complete, accepted by Flower, closed by default."""
+"""The app of `fedspecial flower init`: complete, accepted by Flower, secure by default."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ import pytest
 
 from fedspecial.config import Config
 from fedspecial.errors import InputError
-from fedspecial.flower.app.plan import Plan, Shape
-from fedspecial.flower.governance.policy import Policy, settle
-from fedspecial.flower.ops.init import FILES, write_app
+from fedspecial.flower.app.plan import DataSpec, FederationPlan
+from fedspecial.flower.governance.policy import RoundPolicy, split_run_config
+from fedspecial.flower.ops.new_app import FILES, write_app
 from fedspecial.flower.ops.processes import CLOSED_NETWORK
 from processes import fresh
 
@@ -44,7 +44,7 @@ def test_the_app_is_named_after_its_folder_and_installs_nothing(app: Path) -> No
     assert project(app)["project"]["dependencies"] == []
 
 
-def test_nothing_of_the_template_is_left_open(app: Path) -> None:
+def test_all_placeholders_of_the_template_are_filled_in(app: Path) -> None:
     for file in FILES:
         assert "$name" not in (app / file).read_text()
         assert "$policy" not in (app / file).read_text()
@@ -67,60 +67,60 @@ def test_flower_accepts_the_app(app: Path, tmp_path: Path) -> None:
     assert len(list(tmp_path.glob("*.fab"))) == 1
 
 
-def test_every_word_of_the_app_is_known(app: Path) -> None:
-    """Its run config is a trial that can be started as it is, and a policy."""
+def test_every_setting_of_the_app_is_valid(app: Path) -> None:
+    """Its run config is a trial that can be started without changes, and the default policy."""
     given = project(app)["tool"]["flwr"]["app"]["config"]
-    plan = Plan.of_run_config(given)
-    assert plan.policy == Policy()
-    assert Policy().as_words().items() <= given.items()
+    plan = FederationPlan.of_run_config(given)
+    assert plan.policy == RoundPolicy()
+    assert RoundPolicy().settings().items() <= given.items()
     assert plan.sites == ("north", "south", "west")
     assert plan.data is None
     assert plan.resolved().config.method == "special"
     assert plan.resolved().settings()["lam"] == 0.25
 
 
-def test_a_plan_travels_unchanged(app: Path) -> None:
+def test_a_plan_survives_json(app: Path) -> None:
     own = {"tasks": "ct, mr", "classes": "no,yes", "shape": "3,64,64"}
     for settings in ({}, own):
-        plan = Plan.of_run_config({**project(app)["tool"]["flwr"]["app"]["config"], **settings})
-        assert Plan.of_json(plan.to_json()) == plan
-    assert plan.data == Shape(("no", "yes"), (3, 64, 64), "image")
+        plan = FederationPlan.of_run_config({**project(app)["tool"]["flwr"]["app"]["config"], **settings})
+        assert FederationPlan.of_json(plan.to_json()) == plan
+    assert plan.data == DataSpec(("no", "yes"), (3, 64, 64), "image")
 
 
 @pytest.mark.parametrize(
     ("settings", "complaint"),
     [
-        ({"sites": ""}, "sites: none are named"),
-        ({"sites": "north,north"}, "sites: 'north' is there twice"),
-        ({"tasks": "ct"}, "tasks, classes and shape belong together"),
+        ({"sites": ""}, "sites: no site is given"),
+        ({"sites": "north,north"}, "sites: 'north' is given twice"),
+        ({"tasks": "ct"}, "tasks, classes, shape: give all three"),
         ({"tasks": "ct", "classes": "a,b", "shape": "3,x"}, "shape=3,x"),
         ({"kind": "sound"}, "kind=sound"),
-        ({"more": "clients=7"}, "clients=7: but 3 sites are named"),
+        ({"more": "clients=7"}, "clients=7: there are 3 sites"),
         ({"more": "roundz=7"}, "roundz"),
     ],
 )
-def test_a_bad_word_of_the_plan_is_named(app: Path, settings: dict[str, str], complaint: str) -> None:
+def test_an_invalid_setting_of_the_plan_is_named(app: Path, settings: dict[str, str], complaint: str) -> None:
     with pytest.raises(InputError, match=complaint):
-        Plan.of_run_config({**project(app)["tool"]["flwr"]["app"]["config"], **settings}).resolved()
+        FederationPlan.of_run_config({**project(app)["tool"]["flwr"]["app"]["config"], **settings}).resolved()
 
 
-def test_other_methods_need_only_other_words(app: Path) -> None:
+def test_other_methods_need_only_other_settings(app: Path) -> None:
     given = {**project(app)["tool"]["flwr"]["app"]["config"], "method": "fedavg", "hyper": "", "more": "batch_size=7"}
-    config = Plan.of_run_config(given).resolved().config
+    config = FederationPlan.of_run_config(given).resolved().config
     assert (config.method, config.batch_size) == ("fedavg", 7)
 
 
-def test_a_word_given_twice_is_refused() -> None:
+def test_a_setting_given_twice_is_refused() -> None:
     with pytest.raises(InputError, match="more: rounds=3 is given twice"):
-        settle({"rounds": 5, "more": "rounds=3"})
+        split_run_config({"rounds": 5, "more": "rounds=3"})
     with pytest.raises(InputError, match=r"more: quorum=0\.1 is given twice"):
-        settle({"more": "quorum=0.1"})
+        split_run_config({"more": "quorum=0.1"})
     with pytest.raises(InputError, match="more=out='a: No closing quotation"):
-        settle({"more": "out='a"})
+        split_run_config({"more": "out='a"})
 
 
-def test_a_policy_shares_no_word_with_a_run() -> None:
-    assert not {field.name for field in fields(Policy)} & set(Config.model_fields)
+def test_a_policy_shares_no_setting_with_a_run() -> None:
+    assert not {field.name for field in fields(RoundPolicy)} & set(Config.model_fields)
 
 
 @pytest.mark.parametrize(
@@ -129,26 +129,26 @@ def test_a_policy_shares_no_word_with_a_run() -> None:
         ("quorum", 0),
         ("quorum", 1.5),
         ("quorum", "half"),
-        ("on_missing", "shrug"),
+        ("on_no_quorum", "shrug"),
         ("retries", -1),
         ("retries", 1.5),
-        ("answer_seconds", 0),
-        ("max_megabytes", -2.5),
+        ("reply_seconds", 0),
+        ("max_reply_megabytes", -2.5),
         ("max_drop", 2.0),
         ("allow_unknown", 1),
     ],
 )
-def test_a_bad_word_of_the_policy_is_named(word: str, value: Any) -> None:
+def test_an_invalid_setting_of_the_policy_is_named(word: str, value: Any) -> None:
     with pytest.raises(InputError, match=f"{word}={value}"):
-        Policy.take({word: value})
+        RoundPolicy.split_settings({word: value})
 
 
-@pytest.mark.parametrize(("usable", "asked", "enough"), [(0, 0, False), (1, 2, True), (1, 3, False), (2, 3, True)])
-def test_a_quorum_is_a_part_of_those_asked(usable: int, asked: int, enough: bool) -> None:
-    assert Policy(quorum=0.5).enough(usable, asked) is enough
+@pytest.mark.parametrize(("requested", "needed"), [(0, 1), (2, 1), (3, 2), (4, 2), (20, 10)])
+def test_a_quorum_is_a_fraction_of_the_requested_sites(requested: int, needed: int) -> None:
+    assert RoundPolicy(quorum=0.5).quorum_size(requested) == needed
 
 
-def test_the_readme_is_closed_by_default_and_warns(app: Path) -> None:
+def test_the_readme_is_secure_by_default_and_warns(app: Path) -> None:
     text = (app / "README.md").read_text()
     for word in ("--enable-supernode-auth", "--ssl-certfile", "--root-certificates", "--host 127.0.0.1"):
         assert word in text
@@ -160,7 +160,7 @@ def test_the_readme_is_closed_by_default_and_warns(app: Path) -> None:
     assert max(map(len, text.splitlines())) <= 120
 
 
-def test_a_folder_with_something_in_it_is_left_alone(tmp_path: Path) -> None:
+def test_a_folder_with_files_is_not_changed(tmp_path: Path) -> None:
     folder = tmp_path / "mine"
     folder.mkdir()
     (folder / "mine.txt").write_text("mine")
@@ -169,13 +169,13 @@ def test_a_folder_with_something_in_it_is_left_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["three hospitals", "3-hospitals", "h" * 33, "hospital_3"])
-def test_a_name_that_flower_would_refuse_is_refused_at_once(tmp_path: Path, name: str) -> None:
-    with pytest.raises(InputError, match=f"'{name}' must be made of letters"):
+def test_an_app_name_that_flower_refuses_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(InputError, match=f"'{name}' must start with a letter"):
         write_app(tmp_path / name)
     assert not list(tmp_path.iterdir())
 
 
-def test_keys_are_made_once_and_sites_can_be_added(tmp_path: Path) -> None:
+def test_keys_are_created_once_and_sites_can_be_added(tmp_path: Path) -> None:
     first = fresh("flower", "keys", tmp_path, "--host", "link.example.org", "--node", "north")
     assert first.code == 0, first.stderr
     made = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
@@ -183,7 +183,7 @@ def test_keys_are_made_once_and_sites_can_be_added(tmp_path: Path) -> None:
     assert fresh("flower", "keys", tmp_path, "--node", "south").code == 0
     assert {path.name for path in tmp_path.iterdir()} == {*made, "south", "south.pub"}
     assert all((tmp_path / name).read_bytes() == data for name, data in made.items())
-    assert "north: it exists already" in fresh("flower", "keys", tmp_path, "--node", "north").complaint
+    assert "north: the file exists already" in fresh("flower", "keys", tmp_path, "--node", "north").complaint
 
 
 BLOCKED = """
@@ -205,13 +205,13 @@ def test_help_init_and_audit_need_neither_flower_nor_torch(tmp_path: Path) -> No
     assert blocked("flower", "init", tmp_path / "app").returncode == 0
     (tmp_path / "audit.jsonl").touch()
     assert blocked("flower", "audit", tmp_path / "audit.jsonl").returncode == 0
-    assert "no federation has run there" in blocked("flower", "next-task", tmp_path).stderr
+    assert "not the run directory of a federation" in blocked("flower", "next-task", tmp_path).stderr
 
 
 def test_without_flower_one_line_says_how_to_install_it(tmp_path: Path) -> None:
     done = blocked("flower", "keys", tmp_path)
     assert done.returncode == 2
-    assert done.stderr == 'Error: flwr: it is not installed; install it with: pip install "fedspecial[flower]"\n'
+    assert done.stderr == 'Error: flwr: Flower is not installed; install it with: pip install "fedspecial[flower]"\n'
     code = "import sys; sys.modules['flwr'] = None; from fedspecial.flower import SpecialStrategy"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert 'pip install "fedspecial[flower]"' in done.stderr.splitlines()[-1]

@@ -1,4 +1,4 @@
-"""Several runs side by side: what the table says follows from the results."""
+"""Comparison of several methods: the table and the figure are computed from the results."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from fedspecial.report.comparison import Spread, Summary, draw_matrices, markdown, mean_matrix
+from fedspecial.report.comparison import MeanStd, Summary, draw_matrices, markdown, mean_matrix
 from toy_problems import learn
 
 
-def test_a_spread_is_the_mean_and_the_sample_deviation() -> None:
-    assert Spread.of([1.0, 2.0, 3.0]) == Spread(2.0, 1.0)
-    assert Spread.of([2.0]) == Spread(2.0, None)
-    assert Spread.of([None, None]) is None
+def test_mean_std_is_the_mean_and_the_sample_standard_deviation() -> None:
+    assert MeanStd.of([1.0, 2.0, 3.0]) == MeanStd(2.0, 1.0)
+    assert MeanStd.of([2.0]) == MeanStd(2.0, None)
+    assert MeanStd.of([None, None]) is None
 
 
-def test_the_table_and_the_picture_come_from_the_results(tmp_path: Path) -> None:
+def test_table_and_figure_are_computed_from_the_results(tmp_path: Path) -> None:
     results = {
         name: [learn(tmp_path / f"{name}-{seed}", name, seed=seed) for seed in (1, 2)] for name in ("special", "fedavg")
     }

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from fedspecial.paper.grid import Ask
+from fedspecial.paper.grid import StudyRequest
 from paper.study_factories import write_studies
 
 NAMES = ("main", "per-task", "worst-drop", "costs", "lambda", "location", "rounds", "epochs", "alpha", "lambda-c")
@@ -12,7 +12,7 @@ NAMES = ("main", "per-task", "worst-drop", "costs", "lambda", "location", "round
 
 @pytest.fixture(scope="session")
 def studies(whole: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with ten studies at CPU scale, two seeds, finished but for what is not on disk."""
+    """A directory with ten studies at scale cpu and two seeds; all runs are finished, except where data is missing."""
     out = tmp_path_factory.mktemp("studies")
-    write_studies(out, whole, [Ask(name, "cpu", (25, 225)) for name in NAMES])
+    write_studies(out, whole, [StudyRequest(name, "cpu", (25, 225)) for name in NAMES])
     return out

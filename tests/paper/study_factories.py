@@ -1,4 +1,4 @@
-"""Folders of studies without training: events as a run writes them, with accuracies that a test chooses."""
+"""Directories of studies without training: event logs like those of real runs, with accuracies chosen by the test."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from fedspecial.core.events import of_kind, read_events
-from fedspecial.paper.grid import Ask
-from fedspecial.paper.requests import remember
-from fedspecial.paper.running import Absent, Plan, plan
+from fedspecial.paper.grid import StudyRequest
+from fedspecial.paper.planning import Absent, StudyPlan, plan
+from fedspecial.paper.requests import add_requests
 from fedspecial.report.result import result_of
 from fedspecial.runs import directory as directory
 from fedspecial.runs.jobs import Job
@@ -22,12 +22,12 @@ TASKS = ["usps", "svhn", "femnist", "mnist"]
 
 
 def draw(*parts: object) -> float:
-    """A number between 0 and 1 that depends on nothing but its name."""
+    """A pseudo-random number between 0 and 1 that depends only on the arguments."""
     return int(hashlib.sha256(repr(parts).encode()).hexdigest()[:8], 16) / 2**32
 
 
 def some_matrix(job: Job) -> Matrix:
-    """What a method that forgets might measure."""
+    """A plausible accuracy matrix of a method that forgets."""
     keep = 0.3 + 0.5 * draw(job.method)
     return [
         [(0.9 if i == j else 0.9 * keep if j < i else 0.2) - 0.1 * draw(job.method, job.seed, i, j) for j in range(4)]
@@ -36,7 +36,7 @@ def some_matrix(job: Job) -> Matrix:
 
 
 def write_run(job: Job, sample: Path, matrix: Matrix, tasks: Sequence[str] = TASKS) -> None:
-    """A finished run in the job's folder, after the pattern of a real one's events."""
+    """Write a finished run to the directory of the job, modelled on the events of a real run."""
     events = read_events(sample / "events.jsonl")
     started, done = of_kind(events, "run_started")[0], of_kind(events, "run_finished")[0]
     round_, finished = of_kind(events, "round")[0], of_kind(events, "task_finished")[0]
@@ -62,18 +62,18 @@ ON_DISK: Absent = {
 }
 
 
-def planned_jobs(asks: Sequence[Ask], out: Path) -> Plan:
-    """As if Digit-10 and PACS were on disk, and nothing else."""
-    elsewhere = {(ask.scale, name): f"{name}: its files are not on disk" for ask in asks for name in ABSENT}
-    return plan(asks, out, None, {**elsewhere, **ON_DISK})
+def planned_jobs(requests: Sequence[StudyRequest], out: Path) -> StudyPlan:
+    """The plan on a machine that has the data of Digit-10 and PACS, and no other data."""
+    missing = {(request.scale, name): f"{name}: data files not found" for request in requests for name in ABSENT}
+    return plan(requests, out, None, {**missing, **ON_DISK})
 
 
 def write_studies(
-    out: Path, sample: Path, asks: Sequence[Ask], matrix: Callable[[Job], Matrix] = some_matrix
+    out: Path, sample: Path, requests: Sequence[StudyRequest], matrix: Callable[[Job], Matrix] = some_matrix
 ) -> list[Job]:
-    """All runs of the studies that are asked for; gives them."""
-    planned = planned_jobs(asks, out)
-    remember(out, asks)
+    """Write all runs of the requested studies; returns their jobs."""
+    planned = planned_jobs(requests, out)
+    add_requests(out, requests)
     for job in planned.jobs:
         write_run(job, sample, matrix(job))
     return list(planned.jobs)

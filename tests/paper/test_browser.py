@@ -1,4 +1,4 @@
-"""The report in a real browser, where Chromium is found: no errors, no network, nothing cut off."""
+"""The report in Chromium: no errors, no network requests, nothing cut off."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def page(studies: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-def test_it_opens_without_errors_or_network_requests(browser: Browser, page: Path, width: int) -> None:
+def test_the_page_opens_without_errors_or_network_requests(browser: Browser, page: Path, width: int) -> None:
     browser.open(page.resolve().as_uri(), width)
     assert browser.evaluate("document.readyState") == "complete"
     assert browser.log("browser") == []
@@ -40,7 +40,7 @@ def test_it_opens_without_errors_or_network_requests(browser: Browser, page: Pat
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-def test_every_table_has_rows_and_every_figure_a_size(browser: Browser, page: Path, width: int) -> None:
+def test_every_table_has_rows_and_every_figure_is_visible(browser: Browser, page: Path, width: int) -> None:
     browser.open(page.resolve().as_uri(), width)
     rows = browser.evaluate("[...document.querySelectorAll('table')].map(t => t.tBodies[0].rows.length)")
     assert len(rows) > 20
@@ -55,7 +55,7 @@ def test_every_table_has_rows_and_every_figure_a_size(browser: Browser, page: Pa
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-def test_nothing_sticks_out_of_the_page(browser: Browser, page: Path, width: int) -> None:
+def test_no_element_is_wider_than_the_page(browser: Browser, page: Path, width: int) -> None:
     browser.open(page.resolve().as_uri(), width)
     assert browser.evaluate("window.innerWidth") == width
     assert browser.evaluate("document.documentElement.scrollWidth") <= width

@@ -1,4 +1,4 @@
-"""A study is data: its runs are a function of its entry, each is run once, whichever study asks."""
+"""A study is data: it determines its runs, and studies share runs with equal settings."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import pytest
 
 from fedspecial import methods
 from fedspecial.errors import InputError
-from fedspecial.paper.grid import Ask, job_of, points, settings_of
-from fedspecial.paper.published import printed
+from fedspecial.paper.grid import StudyRequest, grid_points, job_of, settings_of
+from fedspecial.paper.published import published_value
 from fedspecial.paper.registry import STUDIES, find
-from fedspecial.paper.requests import read_asked, remember
+from fedspecial.paper.requests import add_requests, read_requests
 from fedspecial.paper.scales import SCALES
 from fedspecial.paper.spec import LABELS
 from fedspecial.runs.jobs import settings_key
@@ -25,7 +25,7 @@ PAPER = (
 
 
 def folders(*names: str, scale: str = "cpu", seeds: tuple[int, ...] = (25,)) -> set[Path]:
-    return {job.folder for job in planned_jobs([Ask(name, scale, seeds) for name in names], OUT).jobs}
+    return {job.folder for job in planned_jobs([StudyRequest(name, scale, seeds) for name in names], OUT).jobs}
 
 
 def test_every_table_and_figure_of_the_paper_is_a_study() -> None:
@@ -33,51 +33,54 @@ def test_every_table_and_figure_of_the_paper_is_a_study() -> None:
 
 
 @pytest.mark.parametrize("study", STUDIES, ids=lambda study: study.name)
-def test_the_words_of_every_point_are_those_of_a_run(study) -> None:
+def test_the_settings_of_every_grid_point_are_valid(study) -> None:
     for scale in study.scales:
         assert set(study.benchmarks[scale]) <= set(SCALES[scale])
-        for point in points(study, Ask(study.name, scale)):
+        for point in grid_points(study, StudyRequest(study.name, scale)):
             if point.row.method in methods.names():
                 settings = job_of(study, point, scale, 25, OUT).settings
                 assert settings["method"] == point.row.method
-                assert study.sweep is None or settings[study.sweep.word] == point.x
+                assert study.sweep is None or settings[study.sweep.setting] == point.x
 
 
 @pytest.mark.parametrize("name", ["per-task", "worst-drop", "costs"])
-def test_what_is_read_from_the_main_runs_needs_no_runs_of_its_own(name: str) -> None:
+def test_studies_that_read_the_runs_of_main_need_no_runs_of_their_own(name: str) -> None:
     assert folders(name) <= folders("main")
 
 
-def test_where_the_anchor_is_needs_no_runs_but_those_of_main_and_of_the_clients_lambda() -> None:
+def test_location_needs_only_the_runs_of_main_and_lambda_c() -> None:
     assert folders("location") <= folders("main", "lambda-c")
 
 
 @pytest.mark.parametrize("name", ["lambda", "rounds", "epochs", "alpha"])
 @pytest.mark.parametrize("scale", ["paper", "cpu"])
-def test_the_usual_value_of_a_sweep_is_the_main_run(name: str, scale: str) -> None:
+def test_the_default_value_of_a_sweep_is_a_run_of_main(name: str, scale: str) -> None:
     shared = folders(name, scale=scale) & folders("main", scale=scale)
     methods_shared = {"special"} if name == "lambda" else {"special", "fedavg"}
     assert {folder.name.rsplit("-", 1)[0] for folder in shared} == {f"digit10-{method}-25" for method in methods_shared}
 
 
-def test_words_found_at_a_scale_hold_for_their_method_and_yield_to_a_rows_own() -> None:
+def test_tuned_settings_apply_to_their_method_unless_the_row_sets_them() -> None:
     study, tuned = find("location"), SCALES["cpu"]["digit10"].tuned
     lams = {
-        point.row.key: settings_of(study, point, "cpu").get("lam") for point in points(study, Ask("location", "cpu"))
+        point.row.key: settings_of(study, point, "cpu").get("lam")
+        for point in grid_points(study, StudyRequest("location", "cpu"))
     }
     assert lams["special"] == tuned["special"]["lam"]
     assert lams["special-c"] == tuned["special-c"]["lam"]
     assert lams["special-c lam=1.0"] == 1.0
 
 
-def test_a_run_asked_for_twice_is_planned_once() -> None:
-    jobs = planned_jobs([Ask("main", "cpu"), Ask("costs", "cpu"), Ask("main", "cpu")], OUT).jobs
+def test_a_run_requested_twice_is_planned_once() -> None:
+    jobs = planned_jobs(
+        [StudyRequest("main", "cpu"), StudyRequest("costs", "cpu"), StudyRequest("main", "cpu")], OUT
+    ).jobs
     assert len({job.folder for job in jobs}) == len(jobs)
 
 
-def test_the_folder_depends_on_the_words_and_not_on_where_run_and_data_lie() -> None:
+def test_the_run_directory_depends_on_the_settings_but_not_on_the_location_of_run_and_data() -> None:
     study = find("main")
-    point = points(study, Ask("main", "tiny"))[0]
+    point = grid_points(study, StudyRequest("main", "tiny"))[0]
     job = job_of(study, point, "tiny", 25, OUT)
     assert settings_key(job.settings) == settings_key({**job.settings, "out": "elsewhere", "data": "there"})
     assert settings_key(job.settings) != settings_key({**job.settings, "seed": 26})
@@ -85,61 +88,68 @@ def test_the_folder_depends_on_the_words_and_not_on_where_run_and_data_lie() -> 
     assert job.folder == job_of(study, point, "tiny", 25, OUT, "there").folder
 
 
-def test_seeds_come_in_turn_so_that_a_stopped_study_is_of_use() -> None:
+def test_runs_are_ordered_by_seed() -> None:
     seeds = [
-        job.seed for job in planned_jobs([Ask("main", "cpu", (225, 25)), Ask("rounds", "cpu", (225, 25))], OUT).jobs
+        job.seed
+        for job in planned_jobs(
+            [StudyRequest("main", "cpu", (225, 25)), StudyRequest("rounds", "cpu", (225, 25))], OUT
+        ).jobs
     ]
     assert seeds == sorted(seeds, reverse=True)
 
 
-def test_what_is_not_on_disk_is_left_out_and_said() -> None:
-    plan = planned_jobs([Ask("main", "cpu")], OUT)
+def test_benchmarks_without_data_are_skipped_and_reported() -> None:
+    plan = planned_jobs([StudyRequest("main", "cpu")], OUT)
     assert {job.folder.name.split("-")[0] for job in plan.jobs} == {"digit10", "pacs"}
-    assert any(line.startswith("vlcs") for line in plan.left_out)
-    assert any(line.startswith("dn4il") for line in plan.left_out)
+    assert any(line.startswith("vlcs") for line in plan.skipped)
+    assert any(line.startswith("dn4il") for line in plan.skipped)
 
 
-def test_both_server_rates_of_fedavg_and_fedprox_are_in_main() -> None:
+def test_main_has_both_server_learning_rates_of_fedavg_and_fedprox() -> None:
     for method in ("fedavg", "fedprox"):
         rates = {
-            job.settings["server_lr"] for job in planned_jobs([Ask("main", "cpu")], OUT).jobs if job.method == method
+            job.settings["server_lr"]
+            for job in planned_jobs([StudyRequest("main", "cpu")], OUT).jobs
+            if job.method == method
         }
         assert rates == {"1/i", 1}
 
 
-def test_asked_again_a_study_grows(tmp_path: Path) -> None:
-    remember(tmp_path, [Ask("main", "tiny", (25,), None, ("special",)), Ask("rounds", "tiny", (25,))])
-    remember(tmp_path, [Ask("main", "tiny", (26,), None, ("fedavg",))])
-    assert read_asked(tmp_path) == [
-        Ask("main", "tiny", (25, 26), None, ("special", "fedavg")),
-        Ask("rounds", "tiny", (25,)),
+def test_requests_for_the_same_study_are_merged(tmp_path: Path) -> None:
+    add_requests(
+        tmp_path, [StudyRequest("main", "tiny", (25,), None, ("special",)), StudyRequest("rounds", "tiny", (25,))]
+    )
+    add_requests(tmp_path, [StudyRequest("main", "tiny", (26,), None, ("fedavg",))])
+    assert read_requests(tmp_path) == [
+        StudyRequest("main", "tiny", (25, 26), None, ("special", "fedavg")),
+        StudyRequest("rounds", "tiny", (25,)),
     ]
 
 
 @pytest.mark.parametrize(
-    ("ask", "complaint"),
+    ("requested", "complaint"),
     [
-        (Ask("main", "cpu", benchmarks=("glue",)), "benchmarks=glue"),
-        (Ask("main", "cpu", methods=("fedavgg",)), "methods=fedavgg.*did you mean 'fedavg'"),
-        (Ask("language", "tiny"), "scale=tiny"),
-        (Ask("mian", "cpu"), "study 'mian'.*did you mean 'main'"),
+        (StudyRequest("main", "cpu", benchmarks=("glue",)), "benchmarks=glue"),
+        (StudyRequest("main", "cpu", methods=("fedavgg",)), "methods=fedavgg.*did you mean 'fedavg'"),
+        (StudyRequest("language", "tiny"), "scale=tiny"),
+        (StudyRequest("mian", "cpu"), "study 'mian'.*did you mean 'main'"),
     ],
 )
-def test_what_is_not_there_is_refused_by_name(ask: Ask, complaint: str) -> None:
+def test_unknown_names_are_refused(requested: StudyRequest, complaint: str) -> None:
     with pytest.raises(InputError, match=complaint):
-        planned_jobs([ask], OUT)
+        planned_jobs([requested], OUT)
 
 
 @pytest.mark.parametrize("benchmark", ["digit10", "vlcs", "pacs", "dn4il"])
-def test_in_print_special_has_the_highest_accuracy(benchmark: str) -> None:
-    cells = {row: printed("main", benchmark, None, row, "acc") for row in LABELS}
+def test_in_the_paper_special_has_the_highest_accuracy(benchmark: str) -> None:
+    cells = {row: published_value("main", benchmark, None, row, "acc") for row in LABELS}
     assert max(cells, key=lambda row: cells[row].mean) == "special"
     for n in (2, 6, 8):
-        cells = {row: printed("participation", benchmark, n, row, "acc") for row in LABELS}
+        cells = {row: published_value("participation", benchmark, n, row, "acc") for row in LABELS}
         assert max(cells, key=lambda row: cells[row].mean) == "special"
 
 
-def test_what_was_not_printed_is_none() -> None:
-    assert printed("main", "digit10", None, "fedavg server_lr=1", "acc") is None
-    assert printed("rounds", "digit10", 5, "special", "acc") is None
-    assert printed("lambda-c", "digit10", 0.2, "special-c", "bwt").mean == -8.81
+def test_unpublished_values_are_none() -> None:
+    assert published_value("main", "digit10", None, "fedavg server_lr=1", "acc") is None
+    assert published_value("rounds", "digit10", 5, "special", "acc") is None
+    assert published_value("lambda-c", "digit10", 0.2, "special-c", "bwt").mean == -8.81

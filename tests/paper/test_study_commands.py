@@ -1,4 +1,4 @@
-"""`fedspecial study`, `report` and `tune` as a user types them, with real runs."""
+"""The commands `fedspecial study`, `report` and `tune` with real runs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from fedspecial.report.comparison import Spread
+from fedspecial.report.comparison import MeanStd
 from fedspecial.runs.tune import Search, best, fine
 from processes import Fork, Outcome, fresh
 
@@ -37,17 +37,17 @@ def first(command: list[str]) -> Outcome:
     return outcome
 
 
-def test_a_study_is_run_once_and_tells_how_far_it_is(first: Outcome, command: list[str], out: Path) -> None:
+def test_a_study_shows_its_progress_and_is_run_once(first: Outcome, command: list[str], out: Path) -> None:
     lines = [line for line in first.stdout.splitlines() if re.match(r"\[\d/3\] digits-shift-", line)]
-    assert len(lines) == len(list((out / "runs").iterdir())) == 3, "SPECIAL, and FedAvg with both server rates"
+    assert len(lines) == len(list((out / "runs").iterdir())) == 3, "SPECIAL, and FedAvg with both server learning rates"
     assert all("ACC" in line and line.endswith("left") for line in lines)
     before = {path: path.stat().st_mtime_ns for path in (out / "runs").rglob("*")}
     again = fresh(*command)
-    assert "3 runs, 3 finished before" in again.stdout
+    assert "3 runs, 3 already finished" in again.stdout
     assert before == {path: path.stat().st_mtime_ns for path in (out / "runs").rglob("*")}
 
 
-def test_the_report_of_real_runs_says_what_their_results_say(first: Outcome, out: Path) -> None:
+def test_the_report_shows_the_results_of_the_runs(first: Outcome, out: Path) -> None:
     outcome = fresh("report", out)
     assert outcome.code == 0, outcome.stderr
     assert "main (tiny): 3 of 3 runs" in outcome.stdout
@@ -58,35 +58,37 @@ def test_the_report_of_real_runs_says_what_their_results_say(first: Outcome, out
     assert (out / "REPRODUCIBILITY.md").exists()
 
 
-def test_the_list_tells_every_study_and_its_cost() -> None:
+def test_the_list_shows_every_study_and_its_cost() -> None:
     outcome = fresh("study", "list", "--scale", "tiny")
     assert outcome.code == 0, outcome.stderr
-    assert re.search(r"^lambda +λ: stability against plasticity: ACC–BWT scatter over λ$", outcome.stdout, re.M)
-    assert re.search(r"varies T; 18 runs, about \d+ s", outcome.stdout)
+    assert re.search(
+        r"^lambda +λ: stability against plasticity: scatter plot of ACC and BWT over λ$", outcome.stdout, re.M
+    )
+    assert re.search(r"varies: T; 18 runs, about \d+ s", outcome.stdout)
 
 
 @pytest.mark.parametrize(
     ("argv", "complaint"),
     [
-        (["study", "mian"], "study 'mian': there is no such study (did you mean 'main'?)"),
+        (["study", "mian"], "study 'mian': unknown study (did you mean 'main'?)"),
         (["study", "main", "--scale", "huge"], "scale=huge: expected paper, cpu, tiny"),
         (["study", "main", "--seeds", "a"], "seeds=a: expected whole numbers"),
         (["study", "main", "--seeds", "25,25"], "seeds=25,25: each can be given only once"),
         (["study", "main", "--scale", "tiny", "--jobs", "0"], "jobs=0: must be at least 1"),
-        (["study", "main", "--scale", "tiny", "--methods", "x"], "methods=x: there is no such method"),
-        (["report", "nowhere"], "nowhere: there are no studies here"),
-        (["tune", "digits-shift", "lam=0.1"], "lam=0.1: a search sets this itself"),
+        (["study", "main", "--scale", "tiny", "--methods", "x"], "methods=x: unknown method"),
+        (["report", "nowhere"], "nowhere: not a directory of studies"),
+        (["tune", "digits-shift", "lam=0.1"], "lam=0.1: not allowed here, the search sets it"),
         (["tune", "digits-shift", "--method", "fedavg"], "method=fedavg: only special and special-c"),
-        (["tune", "digits-shift", "--holdout", "0"], "holdout=0.0: must be between 0 and 1"),
+        (["tune", "digits-shift", "--holdout", "0"], "holdout=0.0: must be greater than 0 and less than 1"),
     ],
 )
-def test_bad_words_are_one_line(fork: Fork, tmp_path: Path, argv: list[str], complaint: str) -> None:
-    place = [] if argv[0] == "report" else ["--out", str(tmp_path / "out")]
-    assert complaint in fork(*argv, *place).complaint
+def test_invalid_input_is_refused_in_one_line(fork: Fork, tmp_path: Path, argv: list[str], complaint: str) -> None:
+    options = [] if argv[0] == "report" else ["--out", str(tmp_path / "out")]
+    assert complaint in fork(*argv, *options).complaint
     assert list(tmp_path.iterdir()) == []
 
 
-def test_tuning_looks_at_held_out_samples_and_writes_a_preset_that_runs(tmp_path: Path) -> None:
+def test_tune_validates_on_held_out_samples_and_writes_a_runnable_preset(tmp_path: Path) -> None:
     outcome = fresh("tune", *TUNED, "--out", tmp_path / "t")
     assert outcome.code == 0, outcome.stderr
     assert "coarse: λ = 0, 0.2, 0.4, 0.6, 0.8, 1" in outcome.stdout
@@ -95,17 +97,17 @@ def test_tuning_looks_at_held_out_samples_and_writes_a_preset_that_runs(tmp_path
     assert {settings["holdout"] for settings in runs} == {0.2}
     preset = yaml.safe_load((tmp_path / "t" / "preset.yaml").read_text())
     assert "holdout" not in preset
-    assert f"λ = {preset['lam']:g}; run it with" in outcome.stdout
+    assert f"best λ = {preset['lam']:g}; run it with" in outcome.stdout
     done = fresh("run", tmp_path / "t" / "preset.yaml", f"out={tmp_path / 'run'}")
     assert done.code == 0, done.stderr
     assert yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())["lam"] == preset["lam"]
 
 
-def curve(**means: float) -> dict[float, Spread]:
-    return {float(x.removeprefix("x")) / 10: Spread(mean, None) for x, mean in means.items()}
+def curve(**means: float) -> dict[float, MeanStd]:
+    return {float(x.removeprefix("x")) / 10: MeanStd(mean, None) for x, mean in means.items()}
 
 
-def test_the_fine_grid_lies_between_the_best_and_its_better_neighbour() -> None:
+def test_the_fine_grid_is_between_the_best_value_and_its_better_neighbour() -> None:
     assert fine(curve(x0=1, x2=5, x4=4, x6=3)) == (0.25, 0.3, 0.35), "the paper's grid on Digit-10"
     assert fine(curve(x0=4, x2=5, x4=3, x6=3)) == (0.05, 0.1, 0.15), "the paper's grid on PACS"
     assert fine(curve(x0=5, x2=4, x4=3)) == (0.05, 0.1, 0.15)
@@ -116,14 +118,14 @@ def test_of_equally_good_values_the_smallest_is_chosen() -> None:
     assert best(curve(x2=5, x4=5, x0=1)) == 0.2
 
 
-def test_a_search_has_a_folder_for_every_run(tmp_path: Path) -> None:
+def test_every_run_of_a_search_has_its_own_directory(tmp_path: Path) -> None:
     search = Search({"benchmark": "digits-shift", "method": "special"}, (25, 26), 0.2, tmp_path)
     assert len({job.folder for job in search.runs((0.0, 0.2, 0.4))}) == 6
 
 
-def test_what_is_missing_on_disk_is_listed_once(tmp_path: Path) -> None:
+def test_skipped_benchmarks_are_listed_once(tmp_path: Path) -> None:
     outcome = fresh("study", "list", "--scale", "cpu", "--data", str(tmp_path))
-    told = [line for line in outcome.stdout.splitlines() if line.startswith("left out: ")]
-    assert len(told) == len(set(told))
-    assert any("VLCS: its files are not on disk" in line for line in told)
-    assert "; left out" not in outcome.stdout
+    skipped = [line for line in outcome.stdout.splitlines() if line.startswith("skipped: ")]
+    assert len(skipped) == len(set(skipped))
+    assert any("VLCS: data files not found" in line for line in skipped)
+    assert "; skipped" not in outcome.stdout

@@ -1,4 +1,4 @@
-"""`fedspecial flower`: an app, keys, the audit log and a demo of a real federation. Nothing here needs torch."""
+"""`fedspecial flower`: commands for a real federation. None of them needs torch."""
 
 from __future__ import annotations
 
@@ -10,33 +10,33 @@ import typer
 
 from fedspecial.cli.console import err, one_line_errors, out
 
-app = typer.Typer(help="A real federation on Flower: app, keys, audit log, demo.", no_args_is_help=True)
+app = typer.Typer(help="Run a real federation on Flower: app, keys, demo, audit log.", no_args_is_help=True)
 
 
 @app.command()
 @one_line_errors()
 def init(folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new or empty folder.")]) -> None:
-    """Write a Flower app that runs any method; its README leads from keys to the first run.
+    """Create a Flower app that can run every method. Its README describes all steps up to the first run.
 
     Example:  fedspecial flower init hospitals
     """
-    from fedspecial.flower.ops.init import write_app
+    from fedspecial.flower.ops.new_app import write_app
 
     for path in write_app(folder):
-        _say(f"wrote {path}")
-    _say(f"go on with {folder / 'README.md'}")
+        _print(f"wrote {path}")
+    _print(f"next: read {folder / 'README.md'}")
 
 
 @app.command()
 @one_line_errors()
 def keys(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where they are written; what exists stays.")],
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Output folder; existing files are kept.")],
     host: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="Name or address under which sites reach the server.")
+        list[str] | None, typer.Option(metavar="NAME", help="Host name or IP address of the server.")
     ] = None,
-    node: Annotated[list[str] | None, typer.Option(metavar="NAME", help="A site that gets a key.")] = None,
+    node: Annotated[list[str] | None, typer.Option(metavar="NAME", help="Name of a site to create a key for.")] = None,
 ) -> None:
-    """Make an authority, the server's certificate and a key for each site; more sites can be added later.
+    """Create a certificate authority, the server's certificate and a key for each site. Sites can be added later.
 
     Example:  fedspecial flower keys keys --host link.example.org --node north --node south
     """
@@ -48,24 +48,25 @@ def keys(
     authority = pki.Authority(folder / "ca.pem", folder / "ca.key")
     if not authority.certificate.exists():
         pki.make_authority(folder)
-        _say(f"wrote {authority.certificate}: for every site and operator, and {authority.key}: keep it off-line")
+        _print(f"wrote {authority.certificate} (for every site and operator) and {authority.key} (keep it off-line)")
     if host or not (folder / "server.pem").exists():
         server = pki.make_server_identity(folder, authority, hosts=host or [])
-        _say(f"wrote {server.certificate} and {server.key}: for the SuperLink")
+        _print(f"wrote {server.certificate} and {server.key} (for the SuperLink)")
     for name in node or []:
         key = pki.make_node_key(folder, name)
-        _say(f"wrote {key.private}: for site {name} only, and {key.public}: to be registered at the SuperLink")
+        _print(f"wrote {key.private} (only for site {name}) and {key.public} (register it at the SuperLink)")
 
 
 @app.command()
 @one_line_errors()
 def demo(
     folder: Annotated[
-        Path | None, typer.Option("--out", metavar="DIR", help="A new folder (default: runs/flower-demo-001, …).")
+        Path | None,
+        typer.Option("--out", metavar="DIR", help="New folder for all files (default: runs/flower-demo-001, …)."),
     ] = None,
-    rounds: Annotated[int, typer.Option(min=1, metavar="N", help="Rounds of each of the two tasks.")] = 2,
+    rounds: Annotated[int, typer.Option(min=1, metavar="N", help="Rounds per task.")] = 2,
 ) -> None:
-    """Run a whole federation on this machine: TLS, one SuperLink, four SuperNodes, two tasks of SPECIAL.
+    """Run a complete federation on this machine: one SuperLink, four SuperNodes, TLS, two tasks with SPECIAL.
 
     Example:  fedspecial flower demo
     """
@@ -75,73 +76,78 @@ def demo(
 
     require_flower()
     from fedspecial.cli.tables import matrix_table
-    from fedspecial.flower.ops.demo import TASKS, demonstrate
+    from fedspecial.flower.ops.demo import TASKS, run_demo
     from fedspecial.flower.ops.processes import ProcessError
 
     folder = folder or directory.next_number("flower-demo")
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise InputError(f"out={folder}: it exists already and is not an empty folder; nothing was changed")
+        raise InputError(f"out={folder}: it exists and is not an empty folder; nothing was changed")
     try:
-        came = demonstrate(folder, rounds, _say)
+        result = run_demo(folder, rounds, _print)
     except ProcessError as error:
         err.print(f"Error: {error}", markup=False)
         sys.exit(1)
     except KeyboardInterrupt:
-        err.print("stopped; no process is left behind")
+        err.print("stopped; no process is left running")
         sys.exit(130)
-    if all(value is not None for row in came.matrix for value in row):
-        out.print(matrix_table("SPECIAL on four sites", TASKS, [[v or 0.0 for v in row] for row in came.matrix]))
-    for task, reason in zip(TASKS, came.decisions, strict=True):
-        _say(f"after {task}: {reason}")
-    for path in came.published:
-        _say(f"  {path / 'model.safetensors'}")
-    verdict = "whole" if came.audit.sound else f"NOT WHOLE: {came.audit.problems[0]}"
-    _say(f"audit log {came.run / 'audit.jsonl'}: {came.audit.lines} lines, {verdict}, head {came.audit.head}")
+    if all(value is not None for row in result.matrix for value in row):
+        out.print(
+            matrix_table("SPECIAL on four sites: accuracy", TASKS, [[v or 0.0 for v in row] for row in result.matrix])
+        )
+    for task, reason in zip(TASKS, result.decisions, strict=True):
+        _print(f"after {task}: {reason}")
+    for path in result.published:
+        _print(f"  {path / 'model.safetensors'}")
+    status = "intact" if result.audit.intact else f"NOT INTACT: {result.audit.problems[0]}"
+    _print(f"audit log {result.run / 'audit.jsonl'}: {result.audit.lines} lines, {status}, head {result.audit.head}")
 
 
 @app.command("next-task")
 @one_line_errors()
 def next_task(
-    folder: Annotated[Path, typer.Argument(metavar="RUN_DIR", help="The `out` of the run, on the server's machine.")],
+    folder: Annotated[Path, typer.Argument(metavar="RUN_DIR", help="Run directory (the setting `out`) on the server.")],
 ) -> None:
-    """End the task under way: after the round that is being played, the next task begins.
+    """End the current task after the current round; the next task then starts.
 
     Example:  fedspecial flower next-task run
     """
-    from fedspecial.flower.app.tasks import end_task
+    from fedspecial.flower.app.task_control import request_task_end
 
-    _say(f"task {end_task(folder)} ends after the round under way")
+    _print(f"task {request_task_end(folder)} will end after the current round")
 
 
 @app.command()
 @one_line_errors()
 def audit(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="The log that the server wrote.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Audit log of a federation.")],
     head: Annotated[
-        str | None, typer.Option(metavar="HASH", help="The head in the checkpoint or the model card.")
+        str | None,
+        typer.Option(
+            metavar="HASH", help="Hash of a line that must be in the log, from the model card or finished.json."
+        ),
     ] = None,
 ) -> None:
-    """Check that no line of an audit log was edited, removed or moved; with --head, that its end is there.
+    """Check that no line of an audit log was edited, removed or moved; with --head, also that it was not truncated.
 
     Example:  fedspecial flower audit runs/a/audit.jsonl --head 5f3c…
     """
     from fedspecial.flower.governance.audit import verify
 
     report = verify(file, head)
-    counted = ", ".join(f"{number} {outcome}" for outcome, number in sorted(report.outcomes.items())) or "no round"
+    counted = ", ".join(f"{number} {outcome}" for outcome, number in sorted(report.outcomes.items())) or "none"
     repeated = sum(number - 1 for number in report.attempts.values())
-    _say(f"{report.lines} lines; attempts at rounds: {counted}; {repeated} of them repeated a round")
-    for site in sorted({*report.answered, *report.refused}):
-        _say(f"  site {site}: {report.answered[site]} answers used, {report.refused[site]} refused")
+    _print(f"{report.lines} lines; rounds: {counted}; {repeated} repeated attempts")
+    for site in sorted({*report.updates, *report.refusals}):
+        _print(f"  site {site}: {report.updates[site]} updates used, {report.refusals[site]} replies refused")
     for note in report.notes:
-        _say(f"note: {note}")
-    _say(f"head {report.head}")
+        _print(f"note: {note}")
+    _print(f"head {report.head}")
     for problem in report.problems:
-        _say(f"NOT WHOLE: {problem}")
+        _print(f"NOT INTACT: {problem}")
     if report.problems:
         sys.exit(1)
-    _say("the log is whole" + ("" if head else "; give --head to know that its end is there too"))
+    _print("the log is intact" + ("" if head else "; give --head to check that it was not truncated"))
 
 
-def _say(text: str) -> None:
+def _print(text: str) -> None:
     out.print(text, markup=False)

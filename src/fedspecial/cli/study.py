@@ -1,4 +1,4 @@
-"""`fedspecial study`, `report`, `tune`: the paper's tables and figures, run and shown beside the printed ones."""
+"""`fedspecial study`, `report`, `tune`: reproduce the tables and figures of the paper, and choose λ."""
 
 from __future__ import annotations
 
@@ -15,33 +15,35 @@ from fedspecial.errors import InputError
 
 if TYPE_CHECKING:
     from fedspecial.config import Settings
-    from fedspecial.paper.running import Absent, Plan
-    from fedspecial.report.comparison import Spread
+    from fedspecial.paper.planning import Absent, StudyPlan
+    from fedspecial.report.comparison import MeanStd
     from fedspecial.runs.jobs import Job, TimeEstimate
     from fedspecial.runs.tune import Curve
 
-DataOption = Annotated[str | None, typer.Option("--data", help="Folder with real data (or FEDSPECIAL_DATA).")]
-JobsOption = Annotated[int | None, typer.Option(help="Runs side by side; default: as many as there are cores.")]
+DataOption = Annotated[str | None, typer.Option("--data", help="Directory with real data (default: $FEDSPECIAL_DATA).")]
+JobsOption = Annotated[int | None, typer.Option(help="Number of runs in parallel (default: number of cores).")]
 SCALE_NAMES = ("paper", "cpu", "tiny")
 
 
 def study(
     names: Annotated[list[str], typer.Argument(metavar="list | NAME...")],
-    scale: Annotated[str, typer.Option(help="paper, cpu or tiny.")] = "cpu",
-    seeds: Annotated[str, typer.Option(help="Numbers separated by commas.")] = "25,225,2025",
-    benchmarks: Annotated[str | None, typer.Option(help="Only these, separated by commas.")] = None,
-    methods: Annotated[str | None, typer.Option(help="Only these, separated by commas.")] = None,
-    folder: Annotated[Path, typer.Option("--out", help="Where all studies and their runs are.")] = Path("studies"),
+    scale: Annotated[str, typer.Option(help="Scale of the runs: paper, cpu or tiny.")] = "cpu",
+    seeds: Annotated[str, typer.Option(help="Seeds, separated by commas.")] = "25,225,2025",
+    benchmarks: Annotated[str | None, typer.Option(help="Only these benchmarks, separated by commas.")] = None,
+    methods: Annotated[str | None, typer.Option(help="Only these methods, separated by commas.")] = None,
+    folder: Annotated[Path, typer.Option("--out", help="Directory for all studies and their runs.")] = Path("studies"),
     jobs: JobsOption = None,
     data: DataOption = None,
 ) -> None:
-    """Run what is missing of the paper's tables and figures; runs are shared between studies.
+    """Reproduce tables and figures of the paper: run all missing runs of the named studies.
+
+    `fedspecial study list` shows all studies. Studies share their runs; finished runs are not repeated.
 
     Example:  fedspecial study main per-task --scale tiny
     """
-    from fedspecial.paper.grid import Ask
-    from fedspecial.paper.requests import remember
-    from fedspecial.paper.running import plan
+    from fedspecial.paper.grid import StudyRequest
+    from fedspecial.paper.planning import plan
+    from fedspecial.paper.requests import add_requests
 
     with one_line_errors():
         if scale not in SCALE_NAMES:
@@ -51,37 +53,37 @@ def study(
             return
         _check_jobs(jobs)
         numbers = seeds_of(seeds)
-        asks = [Ask(name, scale, numbers, _names(benchmarks), _names(methods)) for name in names]
-        planned = plan(asks, folder, data)
-        remember(folder, asks)
-        for line in planned.left_out:
-            err.print(f"left out: {line}", markup=False)
+        requests = [StudyRequest(name, scale, numbers, _names(benchmarks), _names(methods)) for name in names]
+        planned = plan(requests, folder, data)
+        add_requests(folder, requests)
+        for line in planned.skipped:
+            err.print(f"skipped: {line}", markup=False)
         _run_rates(planned, folder)
         _run_jobs(planned.jobs, planned.seconds, jobs)
-        out.print(f"see them with: fedspecial report {folder}", markup=False)
+        out.print(f"write the report with: fedspecial report {folder}", markup=False)
 
 
 def report(
     folder: Annotated[Path, typer.Argument(metavar="DIR")] = Path("studies"),
     claims: Annotated[
-        Path | None, typer.Option("--claims", help="Where the list of claims goes; DIR/REPRODUCIBILITY.md without it.")
+        Path | None, typer.Option("--claims", help="File for the list of claims (default: DIR/REPRODUCIBILITY.md).")
     ] = None,
 ) -> None:
-    """Write DIR/index.html, one page with every study beside the printed numbers; and tables, figures, claims.
+    """Write the report of all studies in DIR: index.html, tables, figures, and the list of claims.
 
     Example:  fedspecial report studies
     """
-    from fedspecial.paper.page import claims_of
+    from fedspecial.paper.page import verdict_counts
     from fedspecial.paper.report import write_report
 
     with one_line_errors():
         target = claims or folder / "REPRODUCIBILITY.md"
         sections = write_report(folder, target)
         for section in sections:
-            evidence = section.evidence
-            line = f"{evidence.study.name} ({evidence.ask.scale}): {evidence.finished} of {evidence.wanted} runs"
+            results = section.results
+            line = f"{results.study.name} ({results.request.scale}): {results.finished} of {results.wanted} runs"
             out.print(line, markup=False)
-        counted = ", ".join(f"{count} {kind}" for kind, count in claims_of(sections).items())
+        counted = ", ".join(f"{count} {kind}" for kind, count in verdict_counts(sections).items())
         out.print(f"claims: {counted}", markup=False)
         out.print(f"page: {folder / 'index.html'}   claims: {target}", markup=False)
 
@@ -89,13 +91,13 @@ def report(
 def tune(
     settings: Annotated[list[str], typer.Argument(metavar="BENCHMARK [KEY=VALUE]...")],
     method: Annotated[str, typer.Option(help="special or special-c.")] = "special",
-    seeds: Annotated[str, typer.Option(help="Numbers separated by commas.")] = "25",
-    holdout: Annotated[float, typer.Option(help="Share of the training samples to validate on.")] = 0.2,
-    folder: Annotated[Path | None, typer.Option("--out", help="Where runs and preset go.")] = None,
+    seeds: Annotated[str, typer.Option(help="Seeds, separated by commas.")] = "25",
+    holdout: Annotated[float, typer.Option(help="Fraction of the training samples used for validation.")] = 0.2,
+    folder: Annotated[Path | None, typer.Option("--out", help="Directory for the runs and the preset.")] = None,
     jobs: JobsOption = None,
     data: DataOption = None,
 ) -> None:
-    """Choose λ by the paper's two-stage search on held-out training data, and write it down as a preset.
+    """Choose λ with the paper's two-stage search on held-out training data, and write it to a preset file.
 
     Example:  fedspecial tune digits-shift rounds=4 --seeds 25,225
     """
@@ -105,7 +107,7 @@ def tune(
         _check_jobs(jobs)
         given = _given(settings, method, data)
         search = Search(given, seeds_of(seeds), holdout, folder or Path("tune") / str(given["benchmark"]))
-        curve: dict[float, Spread] = {}
+        curve: dict[float, MeanStd] = {}
         for stage in ("coarse", "fine"):
             values = COARSE if stage == "coarse" else fine(curve)
             out.print(f"{stage}: λ = {', '.join(f'{x:g}' for x in values)}", markup=False)
@@ -114,20 +116,21 @@ def tune(
             curve |= read_curve(search, values)
         path = write_preset(search, curve)
         _print_curve(curve, best(curve))
-        out.print(f"λ = {best(curve):g}; run it with: fedspecial run {path}", markup=False)
+        out.print(f"best λ = {best(curve):g}; run it with: fedspecial run {path}", markup=False)
 
 
 def _given(settings: list[str], method: str, data: str | None) -> Settings:
     from fedspecial.config import parse_pairs
 
     if "=" in settings[0]:
-        raise InputError(f"'{settings[0]}': a benchmark comes first")
+        raise InputError(f"'{settings[0]}': the first argument must be a benchmark")
     if method not in ("special", "special-c"):
-        raise InputError(f"method={method}: only special and special-c have a λ to choose")
+        raise InputError(f"method={method}: only special and special-c have λ")
     pairs = parse_pairs(settings[1:])
-    for word in ("benchmark", "method"):
-        if word in pairs:
-            raise InputError(f"{word}={pairs[word]}: in a search this is said with its own argument")
+    if "benchmark" in pairs:
+        raise InputError(f"benchmark={pairs['benchmark']}: give the benchmark as the first argument")
+    if "method" in pairs:
+        raise InputError(f"method={pairs['method']}: use --method")
     return {"benchmark": settings[0], **pairs, "method": method, **({"data": data} if data else {})}
 
 
@@ -143,53 +146,53 @@ def _print_curve(curve: Curve, chosen: float) -> None:
 
 
 def _list(scale: str, data: str | None) -> None:
-    """Every study: what it is in the paper, what it varies, and what it costs at this scale."""
-    from fedspecial.paper.grid import Ask
+    """Print every study: its source in the paper, what it varies, and its cost at this scale."""
+    from fedspecial.paper.grid import StudyRequest
+    from fedspecial.paper.planning import plan
     from fedspecial.paper.registry import STUDIES
-    from fedspecial.paper.running import plan
     from fedspecial.runs.jobs import cores
 
     width = max(len(study.name) for study in STUDIES)
     absent: Absent = {}
-    left_out: dict[str, None] = {}
+    skipped: dict[str, None] = {}
     for study in STUDIES:
-        cost = f"not at scale {scale}"
+        cost = f"not available at scale {scale}"
         if scale in study.scales:
-            planned = plan([Ask(study.name, scale)], Path("studies"), data, absent)
+            planned = plan([StudyRequest(study.name, scale)], Path("studies"), data, absent)
             known = scale != "paper"
             minutes = f", about {_duration(sum(planned.seconds) / cores(1))}" if known and planned.jobs else ""
             cost = f"{len(planned.jobs)} runs{minutes}"
-            left_out |= dict.fromkeys(planned.left_out)
+            skipped |= dict.fromkeys(planned.skipped)
         out.print(f"{study.name:<{width}}  {study.title}: {study.paper}", markup=False)
-        out.print(f"{'':<{width}}  varies {study.varies}; {cost}", markup=False)
-    for line in left_out:
-        out.print(f"left out: {line}", markup=False)
+        out.print(f"{'':<{width}}  varies: {study.varies}; {cost}", markup=False)
+    for line in skipped:
+        out.print(f"skipped: {line}", markup=False)
     out.print(
-        f"Times: scale {scale}, three seeds, {cores(1)} cores, each study alone; shared runs are run once.",
+        f"Times are for scale {scale}, three seeds and {cores(1)} cores, each study on its own; studies share runs.",
         markup=False,
     )
 
 
-def _run_rates(planned: Plan, folder: Path) -> None:
+def _run_rates(planned: StudyPlan, folder: Path) -> None:
+    from fedspecial.paper.rates import run_rate
     from fedspecial.paper.report import THEORY
-    from fedspecial.paper.theorems import run_rate
 
     for sweep in planned.rates:
         if run_rate(sweep, folder / THEORY):
-            out.print(f"theory: the sweep over {sweep} is done", markup=False)
+            out.print(f"theory: finished the sweep over {sweep}", markup=False)
 
 
 def _run_jobs(jobs: Sequence[Job], seconds: Sequence[float], parallel: int | None) -> None:
-    """Run what is missing, showing how far it is; a run that fails is told and the others go on."""
+    """Run the missing runs and show their progress; if one fails, the others continue."""
     from fedspecial.runs.jobs import TimeEstimate, cores, run_missing
 
     if not jobs:
-        out.print("nothing to run", markup=False)
+        out.print("no runs needed", markup=False)
         return
-    side_by_side = parallel or cores(max(int(job.settings.get("threads", 1)) for job in jobs))
-    estimate = TimeEstimate(jobs, seconds, side_by_side)
+    at_once = parallel or cores(max(int(job.settings.get("threads", 1)) for job in jobs))
+    estimate = TimeEstimate(jobs, seconds, at_once)
     already = len(estimate.update()[0])
-    out.print(f"{len(jobs)} runs, {already} finished before, {side_by_side} side by side", markup=False)
+    out.print(f"{len(jobs)} runs, {already} already finished, {at_once} in parallel", markup=False)
     failures: list[str] = []
 
     def failed(job: Job, error: Exception) -> None:
@@ -198,21 +201,21 @@ def _run_jobs(jobs: Sequence[Job], seconds: Sequence[float], parallel: int | Non
 
     try:
         with _showing(estimate) as tick:
-            run_missing(jobs, side_by_side, tick, failed)
+            run_missing(jobs, at_once, tick, failed)
             tick()
     except KeyboardInterrupt:
-        err.print("\nstopped; the same command goes on", markup=False)
+        err.print("\nstopped; repeat the command to continue", markup=False)
         sys.exit(130)
     if failures:
-        raise InputError(f"{len(failures)} of {len(jobs)} runs failed, the first: {failures[0]}")
+        raise InputError(f"{len(failures)} of {len(jobs)} runs failed; the first error: {failures[0]}")
 
 
 @contextmanager
 def _showing(estimate: TimeEstimate) -> Iterator[Callable[[], None]]:
-    """A bar on a terminal, elsewhere a line for each finished run; both with the time left."""
+    """A progress bar on a terminal, otherwise one line per finished run; both show the remaining time."""
     from fedspecial.runs import directory as directory
 
-    def told(job: Job, left: float) -> str:
+    def describe(job: Job, left: float) -> str:
         result = directory.finished(job.folder)
         bwt = "" if result is None or result.bwt is None else f"  BWT {100 * result.bwt:6.2f}"
         acc = "" if result is None else f"  ACC {100 * result.acc:5.2f}{bwt}"
@@ -220,12 +223,12 @@ def _showing(estimate: TimeEstimate) -> Iterator[Callable[[], None]]:
 
     if not out.is_terminal:
 
-        def say() -> None:
+        def print_lines() -> None:
             new, _, left = estimate.update()
             for job in new:
-                out.print(told(job, left), markup=False)
+                out.print(describe(job, left), markup=False)
 
-        yield say
+        yield print_lines
         return
     from rich.progress import BarColumn, Progress, TextColumn
 
@@ -240,7 +243,7 @@ def _showing(estimate: TimeEstimate) -> Iterator[Callable[[], None]]:
         def show() -> None:
             new, share, left = estimate.update()
             for job in new:
-                out.print(told(job, left), markup=False)
+                out.print(describe(job, left), markup=False)
             title = f"{len(estimate.finished)} of {len(estimate.jobs)} runs"
             bar.update(line, completed=share, description=title, left=f"{_duration(left)} left")
 

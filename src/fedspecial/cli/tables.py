@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from rich.table import Table
 
-from fedspecial.report.comparison import Summary, written
+from fedspecial.report.comparison import Summary, percent_text
 from fedspecial.report.model_card import percent
 from fedspecial.report.result import Result
 
@@ -38,13 +38,13 @@ def comparison_table(title: str, summaries: Sequence[Summary]) -> Table:
         table.add_column(column, justify="right")
     best = max(summary.acc.mean for summary in summaries if summary.acc is not None)
     for summary in summaries:
-        acc = written(summary.acc)
+        acc = percent_text(summary.acc)
         bold = summary.acc is not None and summary.acc.mean == best
         table.add_row(
             summary.method,
             f"[bold]{acc}[/]" if bold else acc,
-            written(summary.bwt),
-            written(summary.worst_drop),
+            percent_text(summary.bwt),
+            percent_text(summary.worst_drop),
             f"{summary.seconds_per_round:.2f}",
             f"{summary.bytes_up / 1e6:.1f}/{summary.bytes_down / 1e6:.1f}",
         )

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable
+import shutil
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from fedspecial.errors import InputError
@@ -76,3 +77,17 @@ def write_atomic(path: Path, data: bytes) -> None:
         os.fsync(file.fileno())
     os.replace(part, path)
     sync_file(path.parent)
+
+
+def write_folder_atomic(folder: Path, files: Mapping[str, bytes]) -> None:
+    """Create a folder with these files in one step; after an error there is no folder."""
+    part = folder.with_name(f".{folder.name}.{os.getpid()}.part")
+    try:
+        part.mkdir(parents=True)
+        for name, data in files.items():
+            write_atomic(part / name, data)
+        part.rename(folder)
+    except OSError:
+        shutil.rmtree(part, ignore_errors=True)
+        raise
+    sync_file(folder.parent)

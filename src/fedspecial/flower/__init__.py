@@ -1,8 +1,13 @@
-"""A real federation on Flower: strategy, clipping, audit log, promotion gate, keys, processes.
+"""Real federations on Flower.
 
     from fedspecial.flower import SpecialStrategy
 
-Names are imported when they are first used; Flower comes with ``pip install "fedspecial[flower]"``.
+- `strategy`: SPECIAL as a Flower strategy, and clipping, for apps that already use Flower
+- `app`: the training loop of fedspecial as a Flower ServerApp and ClientApp, for every method
+- `governance`: round policy, audit log, promotion gate
+- `ops`: keys and certificates, local processes, the demo, the template of `fedspecial flower init`
+
+The names below are imported on first use. Install Flower with ``pip install "fedspecial[flower]"``.
 """
 
 from __future__ import annotations
@@ -13,16 +18,16 @@ from fedspecial.errors import InputError
 
 if TYPE_CHECKING:
     from fedspecial.flower.app.client_app import make_client_app
-    from fedspecial.flower.app.grid import InProcessGrid
     from fedspecial.flower.app.server_app import make_server_app
+    from fedspecial.flower.grid import InProcessGrid
     from fedspecial.flower.strategy.clipping import ClippedReplies, clipping_mod
     from fedspecial.flower.strategy.strategy import SpecialStrategy
 
 __all__ = ["ClippedReplies", "InProcessGrid", "SpecialStrategy", "clipping_mod", "make_client_app", "make_server_app"]
 
-_HOMES = {
+_MODULES = {
     "ClippedReplies": "fedspecial.flower.strategy.clipping",
-    "InProcessGrid": "fedspecial.flower.app.grid",
+    "InProcessGrid": "fedspecial.flower.grid",
     "SpecialStrategy": "fedspecial.flower.strategy.strategy",
     "clipping_mod": "fedspecial.flower.strategy.clipping",
     "make_client_app": "fedspecial.flower.app.client_app",
@@ -31,17 +36,21 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in _MODULES:
         raise AttributeError(f"module 'fedspecial.flower' has no attribute '{name}'")
     import importlib
 
     require_flower()
-    return getattr(importlib.import_module(_HOMES[name]), name)
+    return getattr(importlib.import_module(_MODULES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "require_flower"]
 
 
 def require_flower() -> None:
-    """One clear line where the optional package is missing."""
+    """Raise a one-line `InputError` if Flower is not installed."""
     import importlib.util
 
     if importlib.util.find_spec("flwr") is None:
-        raise InputError('flwr: it is not installed; install it with: pip install "fedspecial[flower]"')
+        raise InputError('flwr: Flower is not installed; install it with: pip install "fedspecial[flower]"')

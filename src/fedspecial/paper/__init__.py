@@ -1,1 +1,1 @@
-"""The tables and figures of the paper as studies: what is run, what is read from it, what was printed, what holds."""
+"""The tables and figures of the paper as studies: their runs, metrics, published values and claims."""

@@ -1,15 +1,16 @@
-"""The studies that compare methods, and those that read the same runs in another way."""
+"""Studies that compare methods, and studies that read other metrics from the same runs."""
 
 from __future__ import annotations
 
-from fedspecial.paper.claims import Best, Better, Claim, NoMore
-from fedspecial.paper.common import ELEVEN, NINE, NO_SAMPLES, VISION
+from fedspecial.paper.claims.base import Claim
+from fedspecial.paper.claims.methods import AtMost, Best, Better
+from fedspecial.paper.common import METHODS, METHODS_BOTH_STEPS, NO_SAMPLES, VISION
 from fedspecial.paper.spec import Study, Sweep
 
 ELSEWHERE = (
-    "how EMNIST's digits lie (`lying`, `lying-lambda`), how many samples SR-FDIL keeps (`cache`), more images a domain "
-    "(`size`), more rounds and epochs (`rounds`, `epochs`), clients more and less alike (`alpha`), other λ and γ_G = 1 "
-    "(`lambda`), the paper's network (`full-model`)"
+    "the orientation of EMNIST's digits (`transposed`, `transposed-lambda`), the number of samples that SR-FDIL stores "
+    "(`cache`), more images per domain (`size`), more rounds and epochs (`rounds`, `epochs`), more and less "
+    "heterogeneous clients (`alpha`), other values of λ and γ_G = 1 (`lambda`), the paper's network (`full-model`)"
 )
 STRONGER = "a stronger anchor on the clients (the third row of `location`)"
 
@@ -20,22 +21,24 @@ COMPARISONS = (
         "main table, N = 4",
         "nine methods on each benchmark; FedAvg and FedProx also with γ_G = 1",
         VISION,
-        ELEVEN,
+        METHODS_BOTH_STEPS,
         ("acc", "bwt"),
         figure="dots",
         claims=(
-            Claim("SPECIAL has the highest ACC on {benchmark}", Best("acc"), tried=ELSEWHERE),
-            Claim("Of those that keep no samples, SPECIAL has the highest ACC on {benchmark}", NO_SAMPLES, ours=True),
+            Claim("SPECIAL has the highest ACC on {benchmark}", Best("acc"), examined=ELSEWHERE),
+            Claim(
+                "Among methods that store no samples, SPECIAL has the highest ACC on {benchmark}", NO_SAMPLES, ours=True
+            ),
             Claim("SPECIAL forgets less than FedAvg (BWT) on {benchmark}", Better("bwt", "special", "fedavg")),
             Claim(
                 "SPECIAL-C forgets less than SPECIAL (BWT) on {benchmark}",
                 Better("bwt", "special-c", "special"),
                 ("digit10",),
-                tried=STRONGER,
+                examined=STRONGER,
             ),
-            Claim("SPECIAL-C trails SPECIAL on ACC on {benchmark}", Better("acc", "special", "special-c")),
+            Claim("SPECIAL-C has a lower ACC than SPECIAL on {benchmark}", Better("acc", "special", "special-c")),
             Claim(
-                "SPECIAL-C trails SPECIAL on BWT on {benchmark}",
+                "SPECIAL-C has a lower BWT than SPECIAL on {benchmark}",
                 Better("bwt", "special", "special-c"),
                 ("vlcs", "pacs", "dn4il"),
             ),
@@ -43,7 +46,7 @@ COMPARISONS = (
                 "SPECIAL's ACC is also above that of FedAvg with γ_G = 1 on {benchmark}",
                 Better("acc", "special", "fedavg server_lr=1"),
                 ours=True,
-                tried=ELSEWHERE,
+                examined=ELSEWHERE,
             ),
             Claim(
                 "FedAvg forgets more with γ_G = 1 than with γ_G = 1/i on {benchmark}",
@@ -51,7 +54,7 @@ COMPARISONS = (
                 ours=True,
             ),
         ),
-        note="The paper states γ_G = 1/i for all runs; whether its FedAvg and FedProx used it is not said.",
+        note="The paper gives γ_G = 1/i for all runs. It does not say whether this includes FedAvg and FedProx.",
     ),
     Study(
         "participation",
@@ -59,33 +62,33 @@ COMPARISONS = (
         "appendix tables, N = 2, 6, 8",
         "clients per round N",
         VISION,
-        NINE,
+        METHODS,
         ("acc", "bwt"),
         Sweep("clients_per_round", "N", {"paper": (2, 6, 8), "cpu": (2, 6, 8), "tiny": (2, 8)}),
         claims=tuple(
             Claim(f"SPECIAL has the highest ACC on {{benchmark}} with N = {n}", Best("acc", x=n)) for n in (2, 6, 8)
         ),
-        note="The printed numbers for N = 4 lie outside the range of those for N = 2, 6, 8 in many places (another "
-        "protocol?), so no trend from N = 2 through 4 to 8 is claimed here.",
+        note="Many of the published numbers for N = 4 are outside the range of those for N = 2, 6 and 8, possibly "
+        "because of a different protocol. We therefore test no trend over N = 2, 4, 6, 8.",
     ),
     Study(
         "per-task",
-        "Accuracy on each domain at the end",
+        "Final accuracy on each domain",
         "per-task tables, N = 4",
-        "nothing: reads the runs of main",
+        "nothing; it uses the runs of main",
         VISION,
-        ELEVEN,
+        METHODS_BOTH_STEPS,
         ("task:*", "acc"),
         figure="matrices",
-        note="In print, six ACC cells differ from the mean of their row by up to two points.",
+        note="In the paper, six ACC values differ from the mean of their row by up to two points.",
     ),
     Study(
         "worst-drop",
-        "Worst earlier-task drop",
+        "Largest drop on an earlier task",
         "table of worst earlier-task drops",
-        "nothing: reads the runs of main",
+        "nothing; it uses the runs of main",
         VISION,
-        ELEVEN,
+        METHODS_BOTH_STEPS,
         ("worst_drop",),
         claims=(
             Claim(
@@ -98,29 +101,34 @@ COMPARISONS = (
         "costs",
         "Rounds, time and memory",
         "communication and runtime table; memory table",
-        "nothing: reads the runs of main",
+        "nothing; it uses the runs of main",
         VISION,
-        ELEVEN,
+        METHODS_BOTH_STEPS,
         (
             *("rounds_to_best", "seconds_per_round", "seconds_between_tasks", "memory", "memory_all"),
             *("bytes_up", "bytes_down", "bytes_once"),
         ),
         claims=(
-            Claim("SPECIAL needs the fewest rounds to its best on {benchmark}", Best("rounds_to_best")),
+            Claim("SPECIAL needs the fewest rounds to reach its best accuracy on {benchmark}", Best("rounds_to_best")),
             Claim(
-                "SPECIAL's round takes no more than 1.1 times FedAvg's on {benchmark}",
-                NoMore("seconds_per_round", "special", "fedavg", 1.1),
-            ),
-            Claim("SPECIAL's clients hold no more than FedAvg's on {benchmark}", NoMore("memory", "special", "fedavg")),
-            Claim(
-                "SPECIAL sends no more to clients than FedAvg on {benchmark}", NoMore("bytes_down", "special", "fedavg")
+                "A round of SPECIAL takes at most 1.1 times as long as one of FedAvg on {benchmark}",
+                AtMost("seconds_per_round", "special", "fedavg", 1.1),
             ),
             Claim(
-                "SPECIAL gets no more from clients than FedAvg on {benchmark}", NoMore("bytes_up", "special", "fedavg")
+                "SPECIAL's clients need no more memory than FedAvg's on {benchmark}",
+                AtMost("memory", "special", "fedavg"),
+            ),
+            Claim(
+                "SPECIAL sends no more to clients than FedAvg on {benchmark}", AtMost("bytes_down", "special", "fedavg")
+            ),
+            Claim(
+                "SPECIAL receives no more from clients than FedAvg on {benchmark}",
+                AtMost("bytes_up", "special", "fedavg"),
             ),
         ),
-        note="Seconds are of this machine with other runs beside it, without evaluation; the printed ones are of two "
-        "GPUs. Memory by the paper's rule: the working model and what is stored beside it. The printed peak memory is "
-        "a GPU's and has no counterpart here; what a client holds in all is shown instead.",
+        note="Our seconds were measured on this machine while other runs were in progress, without evaluation; the "
+        "published ones were measured on two GPUs. Memory follows the paper's definition: the model in training plus "
+        "what a client stores in addition. The published peak memory is that of a GPU and has no counterpart here; we "
+        "show the total memory of a client instead.",
     ),
 )

@@ -1,4 +1,4 @@
-"""A study's figures, drawn from the same numbers as its tables."""
+"""The figures of a study, drawn from the same numbers as its tables."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from fedspecial.paper.grid import Evidence
-from fedspecial.paper.metrics import Run, metric, second_task
+from fedspecial.paper.grid import StudyResults
+from fedspecial.paper.metrics import FinishedRun, metric, second_task
 from fedspecial.paper.spec import Row
-from fedspecial.report.comparison import Spread, mean_matrix
+from fedspecial.report.comparison import MeanStd, mean_matrix
 from fedspecial.report.plots import show_matrix
 
 INK, OURS, PAPER, GRID = "#22262b", "#0b6e99", "#b3541e", "#d9dde2"
+UNITS = {"acc": "in per cent", "bwt": "in percentage points"}
 COLOURS = (OURS, PAPER, "#2e7d32", "#6a4c93")
 STYLE = {
     "font.size": 10,
@@ -42,15 +43,15 @@ STYLE = {
 
 
 @dataclass(frozen=True)
-class Drawing:
-    """A figure, by the stem of its files, with what can be said of it in words."""
+class StudyFigure:
+    """A figure with the stem of its file names and its caption."""
 
     stem: str
     caption: str
     figure: Figure
 
     def encoded(self, form: str) -> bytes:
-        """The file's bytes, "png" or "svg"; the same figure gives the same bytes."""
+        """The figure as a file, "png" or "svg"; the same figure always gives the same bytes."""
         FigureCanvasAgg(self.figure)
         buffer = io.BytesIO()
         with rc_context(STYLE):  # type: ignore[arg-type]
@@ -58,86 +59,94 @@ class Drawing:
         return buffer.getvalue()
 
 
-def figures_of(evidence: Evidence) -> list[Drawing]:
-    """All figures of a study for which something was run."""
-    if evidence.study.figure is None or not evidence.finished:
+def figures_of(results: StudyResults) -> list[StudyFigure]:
+    """All figures of a study that have at least one run."""
+    if results.study.figure is None or not results.finished:
         return []
     with rc_context(STYLE):  # type: ignore[arg-type]
-        return list(FIGURES[evidence.study.figure](evidence))
+        return list(FIGURES[results.study.figure](results))
 
 
-def _stem(evidence: Evidence, *parts: str) -> str:
-    return "-".join([evidence.study.name, evidence.ask.scale, *parts])
+def _stem(results: StudyResults, *parts: str) -> str:
+    return "-".join([results.study.name, results.request.scale, *parts])
 
 
-def _begun(evidence: Evidence) -> list[str]:
-    return [benchmark for benchmark in evidence.benchmarks if benchmark not in evidence.absent]
+def _label(row: Row) -> str:
+    """The label of a row with γ_G typeset by matplotlib."""
+    return row.label.replace("γ_G", r"$\gamma_G$")
 
 
-def _dots(evidence: Evidence) -> Iterator[Drawing]:
-    """ACC and BWT of every method, ours beside the printed ones."""
-    for benchmark in _begun(evidence):
-        rows = [row for row in evidence.study.rows if evidence.spread(benchmark, row.key, None, "acc")]
+def _with_runs(results: StudyResults) -> list[str]:
+    return [benchmark for benchmark in results.benchmarks if benchmark not in results.absent]
+
+
+def _dots(results: StudyResults) -> Iterator[StudyFigure]:
+    """ACC and BWT of every method, ours and the published ones."""
+    for benchmark in _with_runs(results):
+        rows = [row for row in results.study.rows if results.measured(benchmark, row.key, None, "acc")]
         figure = Figure(figsize=(8.4, 1.3 + 0.36 * len(rows)), layout="constrained")
         panels = figure.subplots(1, 2, sharey=True)
         for axes, key in zip(panels, ("acc", "bwt"), strict=True):
             for at, row in enumerate(rows):
-                _dot(axes, evidence.spread(benchmark, row.key, None, key), at - 0.13, OURS, "o")
-                _dot(axes, evidence.printed(benchmark, row.key, None, key), at + 0.17, PAPER, "D")
-            axes.set_title(f"{metric(key).title} in per cent")
+                _dot(axes, results.measured(benchmark, row.key, None, key), at - 0.13, OURS, "o")
+                _dot(axes, results.published(benchmark, row.key, None, key), at + 0.17, PAPER, "D")
+            axes.set_title(f"{metric(key).title} {UNITS[key]}")
             axes.grid(axis="y", visible=False)
-        panels[0].set_yticks(range(len(rows)), [row.label for row in rows])
+        panels[0].set_yticks(range(len(rows)), [_label(row) for row in rows])
         panels[0].invert_yaxis()
-        for colour, mark, name in ((OURS, "o", "ours"), (PAPER, "D", "paper (other data, model and size)")):
+        for colour, mark, name in (
+            (OURS, "o", "ours"),
+            (PAPER, "D", "published (different data, model and scale)"),
+        ):
             panels[1].plot([], [], mark, color=colour, markersize=5, label=name)
         figure.legend(*panels[1].get_legend_handles_labels(), loc="outside lower center", ncols=2)
-        label = evidence.label(benchmark)
-        yield Drawing(_stem(evidence, benchmark), f"{label}: mean and standard deviation over seeds", figure)
+        label = results.label(benchmark)
+        yield StudyFigure(_stem(results, benchmark), f"{label}: mean and standard deviation over seeds", figure)
 
 
-def _dot(axes: Axes, value: Spread | None, at: float, colour: str, mark: str) -> None:
+def _dot(axes: Axes, value: MeanStd | None, at: float, colour: str, mark: str) -> None:
     if value is not None:
         axes.errorbar(value.mean, at, xerr=value.std, fmt=mark, color=colour, markersize=5, capsize=2, elinewidth=1.2)
 
 
-def _lines(evidence: Evidence) -> Iterator[Drawing]:
-    """ACC and BWT along the sweep, a line for each row; dashed what is printed."""
-    sweep = evidence.study.sweep
+def _lines(results: StudyResults) -> Iterator[StudyFigure]:
+    """ACC and BWT over the swept values, one line per row; published values are dashed."""
+    sweep = results.study.sweep
     assert sweep is not None
-    for benchmark in _begun(evidence):
+    for benchmark in _with_runs(results):
         figure = Figure(figsize=(8.4, 3.3), layout="constrained")
         panels = figure.subplots(1, 2)
-        xs = sweep.values[evidence.ask.scale]
+        xs = sweep.values[results.request.scale]
         for axes, key in zip(panels, ("acc", "bwt"), strict=True):
-            for colour, row in zip(COLOURS, evidence.study.rows, strict=False):
-                for mark, suffix, read in (("o-", "", evidence.spread), ("D--", ", paper", evidence.printed)):
+            for colour, row in zip(COLOURS, results.study.rows, strict=False):
+                for mark, suffix, read in (("o-", "", results.measured), ("D--", ", published", results.published)):
                     found = [(at, v) for at, x in enumerate(xs) if (v := read(benchmark, row.key, x, key)) is not None]
                     if found:
                         means, errors = [v.mean for _, v in found], [v.std or 0 for _, v in found]
-                        style = {"color": colour, "capsize": 3, "markersize": 5, "label": row.label + suffix}
+                        style = {"color": colour, "capsize": 3, "markersize": 5, "label": _label(row) + suffix}
                         axes.errorbar([at for at, _ in found], means, errors, fmt=mark, **style)
             axes.set_xticks(range(len(xs)), [f"{x:g}" for x in xs])
             axes.set_xlabel(sweep.symbol)
-            axes.set_title(f"{metric(key).title} in per cent")
+            axes.set_title(f"{metric(key).title} {UNITS[key]}")
         panels[0].legend()
-        caption = f"{evidence.label(benchmark)}: mean and standard deviation over seeds"
-        yield Drawing(_stem(evidence, benchmark), caption, figure)
+        caption = f"{results.label(benchmark)}: mean and standard deviation over seeds"
+        yield StudyFigure(_stem(results, benchmark), caption, figure)
 
 
-def _scatter(evidence: Evidence) -> Iterator[Drawing]:
-    """(ACC, BWT) for each λ: markers are benchmarks and rows, colour is λ."""
-    sweep = evidence.study.sweep
+def _scatter(results: StudyResults) -> Iterator[StudyFigure]:
+    """(ACC, BWT) for each λ: markers distinguish benchmarks and rows, colour shows λ."""
+    sweep = results.study.sweep
     assert sweep is not None
     figure = Figure(figsize=(7.2, 4.6), layout="constrained")
     axes = figure.add_subplot()
-    xs = sweep.values[evidence.ask.scale]
+    xs = sweep.values[results.request.scale]
     shown = None
-    several = len(evidence.study.rows) > 1
-    for mark, (benchmark, row) in zip("osD^vPX*", product(_begun(evidence), evidence.study.rows), strict=False):
+    several = len(results.study.rows) > 1
+    for mark, (benchmark, row) in zip("osD^vPX*", product(_with_runs(results), results.study.rows), strict=False):
         points = []
-        side = -1 if several and row == evidence.study.rows[0] else 1  # neighbouring curves are labelled outwards
+        side = -1 if several and row == results.study.rows[0] else 1  # labels of neighbouring curves must not overlap
         for x in xs:
-            acc, bwt = (evidence.spread(benchmark, row.key, x, key) for key in ("acc", "bwt"))
+            acc, bwt = (results.measured(benchmark, row.key, x, key) for key in ("acc", "bwt"))
             if acc is not None and bwt is not None:
                 points.append((x, acc, bwt))
         if not points:
@@ -152,44 +161,44 @@ def _scatter(evidence: Evidence) -> Iterator[Drawing]:
             )  # fmt: skip
         shown = axes.scatter(
             accs, bwts, c=[x for x, _, _ in points], cmap="viridis", vmin=0, vmax=max(xs), marker=mark, s=52, zorder=3,
-            edgecolors="white", label=evidence.label(benchmark) + (f": {row.label}" if several else ""),
+            edgecolors="white", label=results.label(benchmark) + (f": {_label(row)}" if several else ""),
         )  # fmt: skip
-    axes.set(xlabel="ACC in per cent", ylabel="BWT in points")
+    axes.set(xlabel="ACC in per cent", ylabel="BWT in percentage points")
     if shown is not None:
         figure.colorbar(shown, ax=axes, label=sweep.symbol)
         axes.legend(loc="lower left")
-    yield Drawing(
-        _stem(evidence, "scatter"),
-        f"Up: forgets less. Right: knows more at the end. Numbers are {sweep.symbol}",
+    yield StudyFigure(
+        _stem(results, "scatter"),
+        f"Higher points forget less; points further right have a higher final accuracy. Numbers: {sweep.symbol}",
         figure,
     )
 
 
-def _curves(evidence: Evidence) -> Iterator[Drawing]:
-    """Accuracy on task 1, task 2 and both, round by round of task 2."""
-    for benchmark in _begun(evidence):
+def _curves(results: StudyResults) -> Iterator[StudyFigure]:
+    """Accuracy on task 1, task 2 and both, per round of task 2."""
+    for benchmark in _with_runs(results):
         figure = Figure(figsize=(9.6, 3.3), layout="constrained")
         panels = figure.subplots(1, 3)
         names: list[str] = []
-        for colour, row in zip(COLOURS, evidence.study.rows, strict=False):
-            runs = _runs(evidence, benchmark, row)
+        for colour, row in zip(COLOURS, results.study.rows, strict=False):
+            runs = _runs(results, benchmark, row)
             names = names or (runs[0].result.tasks[:2] if runs else [])
             for column, axes in enumerate(panels):
                 curves = [[100 * point[column] for point in second_task(run)] for run in runs]
-                _band(axes, curves, colour, row.label)
-        for axes, title in zip(panels, [f"task 1: {names[0]}", f"task 2: {names[1]}", "both"], strict=True):
+                _band(axes, curves, colour, _label(row))
+        for axes, title in zip(panels, [f"task 1: {names[0]}", f"task 2: {names[1]}", "both tasks"], strict=True):
             axes.set_title(title)
             axes.set_xlabel("round of task 2")
         panels[0].set_ylabel("accuracy in per cent")
         figure.legend(*panels[2].get_legend_handles_labels(), loc="outside lower center", ncols=4)
-        caption = f"{evidence.label(benchmark)}: mean over seeds, band of one standard deviation"
-        yield Drawing(_stem(evidence, benchmark), caption, figure)
+        caption = f"{results.label(benchmark)}: mean over seeds; the band is one standard deviation"
+        yield StudyFigure(_stem(results, benchmark), caption, figure)
 
 
-def _runs(evidence: Evidence, benchmark: str, row: Row) -> list[Run]:
+def _runs(results: StudyResults, benchmark: str, row: Row) -> list[FinishedRun]:
     return [
         run
-        for point, runs in evidence.runs.items()
+        for point, runs in results.runs.items()
         if (point.benchmark, point.row) == (benchmark, row)
         for run in runs.values()
     ]
@@ -207,39 +216,42 @@ def _band(axes: Axes, curves: list[list[float]], colour: str, label: str) -> Non
     axes.fill_between(rounds, low, high, color=colour, alpha=0.15, linewidth=0)
 
 
-def _matrices(evidence: Evidence) -> Iterator[Drawing]:
+def _matrices(results: StudyResults) -> Iterator[StudyFigure]:
     """The accuracy matrices of all rows, averaged over the seeds."""
-    for benchmark in _begun(evidence):
-        rows = [row for row in evidence.study.rows if _runs(evidence, benchmark, row)]
+    for benchmark in _with_runs(results):
+        rows = [row for row in results.study.rows if _runs(results, benchmark, row)]
         across = min(4, len(rows))
         down = -(-len(rows) // across)
-        size = len(_runs(evidence, benchmark, rows[0])[0].result.tasks)
+        size = len(_runs(results, benchmark, rows[0])[0].result.tasks)
         figure = Figure(figsize=(1.4 + 2.5 * across, 0.5 + (0.6 + 0.38 * size) * down), layout="constrained")
         panels = figure.subplots(down, across, squeeze=False)
         for number, axes in enumerate(panels.flat):
             if number >= len(rows):
                 axes.set_visible(False)
                 continue
-            runs = _runs(evidence, benchmark, rows[number])
+            runs = _runs(results, benchmark, rows[number])
             axes.grid(visible=False)
             show_matrix(
                 axes, mean_matrix([run.result for run in runs]), runs[0].result.tasks, rows=number % across == 0
             )
-            axes.set_title(rows[number].label)
+            axes.set_title(_label(rows[number]))
             axes.tick_params(labelsize=7)
             for text in axes.texts:
                 text.set_fontsize(8)
-        label = evidence.label(benchmark)
-        caption = f"{label}: accuracy in per cent. Row: after which task. Column: on which domain. Mean over seeds"
-        yield Drawing(_stem(evidence, benchmark), caption, figure)
+        label = results.label(benchmark)
+        caption = (
+            f"{label}: accuracy in per cent, mean over seeds. Each row shows the accuracy on all domains after "
+            "training on one more of them"
+        )
+        yield StudyFigure(_stem(results, benchmark), caption, figure)
 
 
-def _drift(evidence: Evidence) -> Iterator[Drawing]:
-    """The distance to the anchor and its cap, round by round, of every run."""
+def _drift(results: StudyResults) -> Iterator[StudyFigure]:
+    """The distance to the anchor and its bound, per round, for every run."""
     from fedspecial.theory.certificates.run import certify_run
 
-    for benchmark in _begun(evidence):
-        runs = [run for row in evidence.study.rows for run in _runs(evidence, benchmark, row)]
+    for benchmark in _with_runs(results):
+        runs = [run for row in results.study.rows for run in _runs(results, benchmark, row)]
         tasks = [[t for t in certify_run(run.events()) if t.anchored and t.max_drift is not None] for run in runs]
         figure = Figure(figsize=(9.6, 3.3), layout="constrained")
         panels = figure.subplots(1, max(map(len, tasks), default=1), squeeze=False)[0]
@@ -247,18 +259,18 @@ def _drift(evidence: Evidence) -> Iterator[Drawing]:
             for axes, task in zip(panels, anchored, strict=False):
                 rounds = [entry.round + 1 for entry in task.rounds]
                 first = run is runs[0]
-                caps, drifts = [e.recursion_bound for e in task.rounds], [e.drift for e in task.rounds]
-                axes.plot(rounds, caps, "--", color=PAPER, linewidth=1.2, label="cap" if first else None)
+                bounds, drifts = [e.recursion_bound for e in task.rounds], [e.drift for e in task.rounds]
+                axes.plot(rounds, bounds, "--", color=PAPER, linewidth=1.2, label="bound" if first else None)
                 axes.plot(rounds, drifts, color=OURS, linewidth=1.6, label="drift" if first else None)
                 axes.set_title(f"task {task.task}")
                 axes.set_xlabel("round")
         panels[0].set_ylabel("distance to the anchor")
         panels[0].legend()
-        caption = f"{evidence.label(benchmark)}: SPECIAL's distance to the anchor under its cap, one line a seed"
-        yield Drawing(_stem(evidence, benchmark), caption, figure)
+        caption = f"{results.label(benchmark)}: SPECIAL's distance to the anchor and the bound on it; one line per seed"
+        yield StudyFigure(_stem(results, benchmark), caption, figure)
 
 
-FIGURES: Mapping[str, Callable[[Evidence], Iterator[Drawing]]] = {
+FIGURES: Mapping[str, Callable[[StudyResults], Iterator[StudyFigure]]] = {
     "dots": _dots,
     "lines": _lines,
     "scatter": _scatter,

@@ -1,4 +1,4 @@
-"""What is read from a finished run. Its events are the only source, and result.json's functions the only arithmetic."""
+"""The metrics that studies read from finished runs, computed from the event log by the functions behind result.json."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ Events = list[dict[str, Any]]
 
 
 @dataclass(frozen=True)
-class Run:
-    """A finished run, read from its events."""
+class FinishedRun:
+    """A finished run, read from its event log."""
 
     folder: Path
     result: Result
     versions: Mapping[str, str]
 
     @staticmethod
-    def read(folder: Path) -> Run | None:
-        """None where the run has not been finished."""
+    def read(folder: Path) -> FinishedRun | None:
+        """The run, or None if it is not finished."""
         path = folder / "events.jsonl"
         events = read_events(path) if path.exists() else []
         if not of_kind(events, "run_finished"):
             return None
-        return Run(folder, result_of(events), of_kind(events, "run_started")[0]["versions"])
+        return FinishedRun(folder, result_of(events), of_kind(events, "run_started")[0]["versions"])
 
     def events(self) -> Events:
         return read_events(self.folder / "events.jsonl")
@@ -37,19 +37,19 @@ class Run:
 
 @dataclass(frozen=True)
 class Metric:
-    """A number of a run. `better`: 1 if more is better, -1 if less is, 0 if neither."""
+    """A number that describes a run. `better`: 1 if higher is better, -1 if lower is better, 0 if neither."""
 
     title: str
-    read: Callable[[Run], float | None]
+    read: Callable[[FinishedRun], float | None]
     better: int = 1
     scale: float = 100.0
     digits: int = 2
 
 
-def second_task(run: Run) -> list[tuple[float, float, float]]:
+def second_task(run: FinishedRun) -> list[tuple[float, float, float]]:
     """Accuracy on task 1, on task 2 and on both, after every evaluated round of task 2.
 
-    Both: the plain mean of the two, which is the accuracy on their union where as many samples of each are tested.
+    "Both" is the mean of the two, which is the accuracy on their union if both have equally many test samples.
     """
     if len(run.result.tasks) < 2:
         return []
@@ -58,8 +58,8 @@ def second_task(run: Run) -> list[tuple[float, float, float]]:
     return [(at[first], at[second], (at[first] + at[second]) / 2) for at in curves]
 
 
-def _of_second_task(column: int, part: Callable[[list[float]], float]) -> Callable[[Run], float | None]:
-    def read(run: Run) -> float | None:
+def _of_second_task(column: int, part: Callable[[list[float]], float]) -> Callable[[FinishedRun], float | None]:
+    def read(run: FinishedRun) -> float | None:
         curve = [point[column] for point in second_task(run)]
         return part(curve) if curve else None
 
@@ -75,7 +75,7 @@ def _late_gain(curve: list[float]) -> float:
 
 
 def domain_metric(number: int) -> Metric:
-    """Accuracy on one domain after the last task: A[K][j], counted from 1."""
+    """Accuracy on domain j (counted from 1) after the last task, A[K][j]."""
     return Metric(f"task {number}", lambda run: run.result.matrix[-1][number - 1])
 
 
@@ -90,16 +90,16 @@ METRICS: Mapping[str, Metric] = {
     "rounds_to_best": Metric("rounds to best", lambda run: run.result.rounds_to_best, -1, 1.0, 1),
     "seconds_per_round": Metric("s / round", lambda run: run.result.seconds_per_round, -1, 1.0),
     "memory": Metric("memory, MiB", lambda run: run.result.client_memory_paper_bytes, -1, MIB),
-    "memory_all": Metric("all held, MiB", lambda run: run.result.client_memory_bytes, -1, MIB),
+    "memory_all": Metric("total memory, MiB", lambda run: run.result.client_memory_bytes, -1, MIB),
     "bytes_up": Metric("up, MiB", lambda run: run.result.bytes_up, -1, MIB),
     "bytes_down": Metric("down, MiB", lambda run: run.result.bytes_down, -1, MIB),
-    "bytes_once": Metric("once a task, MiB", lambda run: run.result.bytes_once, -1, MIB),
+    "bytes_once": Metric("per task, MiB", lambda run: run.result.bytes_once, -1, MIB),
     "seconds_between_tasks": Metric("s between tasks", lambda run: run.result.seconds_between_tasks, -1, 1.0),
     "first_early": Metric("task 1, early", _of_second_task(0, _early)),
     "second_early": Metric("task 2, early", _of_second_task(1, _early)),
     "first_end": Metric("task 1, end", _of_second_task(0, lambda curve: curve[-1])),
     "second_end": Metric("task 2, end", _of_second_task(1, lambda curve: curve[-1])),
-    "union_end": Metric("both, end", _of_second_task(2, lambda curve: curve[-1])),
+    "union_end": Metric("both tasks, end", _of_second_task(2, lambda curve: curve[-1])),
     "first_gain": Metric("task 1, late gain", _of_second_task(0, _late_gain)),
 }
 

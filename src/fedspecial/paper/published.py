@@ -1,4 +1,4 @@
-"""The numbers printed in the paper, as they stand in published.yaml; in the unit in which they are shown."""
+"""The numbers published in the paper, read from published.yaml, in the units of the tables."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from fedspecial.report.comparison import Spread
+from fedspecial.report.comparison import MeanStd
 
 
 @cache
@@ -17,15 +17,15 @@ def _content() -> dict[str, Any]:
     return dict(yaml.safe_load(text))
 
 
-def printed(study: str, benchmark: str, x: float | None, row: str, metric: str) -> Spread | None:
-    """One printed number, or None where the paper has none."""
+def published_value(study: str, benchmark: str, x: float | None, row: str, metric: str) -> MeanStd | None:
+    """One published number, or None if the paper has none."""
     at = _content()["tables"].get(study, {}).get(benchmark, {}).get("-" if x is None else x, {})
     value = at.get(row, {}).get(metric)
     if value is None:
         return None
-    return Spread(float(value[0]), float(value[1])) if isinstance(value, list) else Spread(float(value), None)
+    return MeanStd(float(value[0]), float(value[1])) if isinstance(value, list) else MeanStd(float(value), None)
 
 
 def task_names(benchmark: str) -> list[str]:
-    """The paper's order of domains."""
+    """The domains of a benchmark in the paper's order."""
     return list(_content()["tasks"].get(benchmark, []))

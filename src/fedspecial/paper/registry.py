@@ -1,14 +1,14 @@
-"""The studies: every table and figure of the paper under a plain name. Adding one is one entry."""
+"""All studies by name. A new study is one more entry in `comparisons`, `ablations` or `followups`."""
 
 from __future__ import annotations
 
 from fedspecial.errors import InputError, did_you_mean
 from fedspecial.paper.ablations import ABLATIONS
 from fedspecial.paper.comparisons import COMPARISONS
-from fedspecial.paper.followups import INQUIRIES
+from fedspecial.paper.followups import FOLLOW_UPS
 from fedspecial.paper.spec import Study
 
-STUDIES = (*COMPARISONS, *ABLATIONS, *INQUIRIES)
+STUDIES = (*COMPARISONS, *ABLATIONS, *FOLLOW_UPS)
 NAMES = tuple(study.name for study in STUDIES)
 
 
@@ -16,4 +16,4 @@ def find(name: str) -> Study:
     for study in STUDIES:
         if study.name == name:
             return study
-    raise InputError(f"study '{name}': there is no such study{did_you_mean(name, NAMES)}; known: {', '.join(NAMES)}")
+    raise InputError(f"study '{name}': unknown study{did_you_mean(name, NAMES)}; available: {', '.join(NAMES)}")

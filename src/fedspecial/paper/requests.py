@@ -1,8 +1,7 @@
-"""What was asked of a folder of studies, kept in its studies.yaml, so that a report needs no more than the folder."""
+"""The requests of a directory of studies, stored in its studies.yaml, which `fedspecial report` reads."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -10,42 +9,45 @@ from typing import Any
 
 import yaml
 
+from fedspecial.core.files import write_atomic
 from fedspecial.errors import InputError
-from fedspecial.paper.grid import Ask
+from fedspecial.paper.grid import StudyRequest
 
 FILE = "studies.yaml"
 
 
-def read_asked(folder: Path) -> list[Ask]:
+def read_requests(folder: Path) -> list[StudyRequest]:
     path = folder / FILE
     if not path.exists():
-        raise InputError(f"{folder}: there are no studies here (no {FILE}); begin with fedspecial study NAME")
+        raise InputError(f"{folder}: not a directory of studies (no {FILE}); start with fedspecial study NAME")
     try:
-        entries = yaml.safe_load(path.read_text(encoding="utf-8"))
-        return [_ask({k: tuple(v) if isinstance(v, list) else v for k, v in entry.items()}) for entry in entries]
+        entries: list[dict[str, Any]] = yaml.safe_load(path.read_text(encoding="utf-8"))
+        return [_request(entry) for entry in entries]
     except (yaml.YAMLError, TypeError, AttributeError):
-        raise InputError(f"{path}: it was cut off or changed; remove it and ask for the studies again") from None
+        raise InputError(f"{path}: damaged or edited; delete it and run fedspecial study again") from None
 
 
-def remember(folder: Path, asks: Iterable[Ask]) -> list[Ask]:
-    """Add what is asked now to what was asked before; the same study at the same scale grows."""
-    known = {(ask.study, ask.scale): ask for ask in (read_asked(folder) if (folder / FILE).exists() else [])}
-    for ask in asks:
-        before = known.get((ask.study, ask.scale))
-        known[ask.study, ask.scale] = ask if before is None else _joined(before, ask)
+def _request(entry: dict[str, Any]) -> StudyRequest:
+    fields: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in entry.items()}
+    return StudyRequest(**fields)
+
+
+def add_requests(folder: Path, requests: Iterable[StudyRequest]) -> list[StudyRequest]:
+    """Add requests to those of the directory; requests for the same study at the same scale are merged."""
+    before = read_requests(folder) if (folder / FILE).exists() else []
+    known = {(request.study, request.scale): request for request in before}
+    for request in requests:
+        key = (request.study, request.scale)
+        known[key] = _merged(known[key], request) if key in known else request
     folder.mkdir(parents=True, exist_ok=True)
-    plain = [{k: list(v) if isinstance(v, tuple) else v for k, v in asdict(ask).items()} for ask in known.values()]
-    part = folder / f".{FILE}.{os.getpid()}"
-    part.write_text(yaml.safe_dump(plain, sort_keys=False), encoding="utf-8")
-    part.replace(folder / FILE)
+    entries = [
+        {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(request).items()} for request in known.values()
+    ]
+    write_atomic(folder / FILE, yaml.safe_dump(entries, sort_keys=False).encode())
     return list(known.values())
 
 
-def _ask(settings: dict[str, Any]) -> Ask:
-    return Ask(**settings)
-
-
-def _joined(one: Ask, other: Ask) -> Ask:
+def _merged(one: StudyRequest, other: StudyRequest) -> StudyRequest:
     def both(a: tuple[str, ...] | None, b: tuple[str, ...] | None) -> tuple[str, ...] | None:
         return None if a is None or b is None else tuple(dict.fromkeys([*a, *b]))
 

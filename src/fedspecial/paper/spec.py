@@ -1,4 +1,4 @@
-"""What a study is: data. A grid of runs, the metrics read from them, how they are shown, what is claimed of them."""
+"""A study is data: a grid of runs, the metrics read from them, how these are shown, and the claims about them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
-    from fedspecial.paper.claims import Claim
+    from fedspecial.paper.claims.base import Claim
 
 LABELS = {
     "fedavg": "FedAvg",
@@ -24,7 +24,7 @@ LABELS = {
 
 @dataclass(frozen=True)
 class Row:
-    """A method, and the words in which it differs from its preset."""
+    """A row of a table: a method, and the settings in which it differs from its preset."""
 
     method: str
     settings: tuple[tuple[str, Any], ...] = ()
@@ -36,7 +36,7 @@ class Row:
 
     @property
     def stem(self) -> str:
-        """The key as a part of a file's name."""
+        """The key in a form that suits a file name."""
         return self.key.replace(" ", "-").replace("=", "-")
 
     @property
@@ -46,9 +46,9 @@ class Row:
 
 @dataclass(frozen=True)
 class Sweep:
-    """One word takes several values. `values` are by scale."""
+    """One setting takes several values; `values` lists them for each scale."""
 
-    word: str
+    setting: str
     symbol: str
     values: Mapping[str, tuple[float, ...]]
 
@@ -57,15 +57,16 @@ class Sweep:
 class Study:
     """One table or figure of the paper.
 
-    benchmarks: by scale, keys of `scales.SCALES`
-    metrics:    keys of `readings.METRICS`; "task:*" stands for one column a domain
-    layout:     "rows", a table for each benchmark (and value swept) with the methods as lines; "sweep", a table for
-                each benchmark and method with the values as lines
-    figure:     a key of `figures.FIGURES`
-    seeds:      where the study needs no more than these
-    rates:      sweeps of `fedspecial.theory` that belong to it
-    pictured:   whether the paper shows this as a picture only, so that its numbers are not known
-    printed_in: the studies whose printed numbers stand beside these, where they are others
+    paper:        the table or figure of the paper, or "not in the paper: ..." with the question that the study answers
+    benchmarks:   by scale, keys of `scales.SCALES`
+    metrics:      keys of `metrics.METRICS`; "task:*" means one column per domain
+    layout:       "rows": one table per benchmark (and swept value) with the methods as rows; "sweep": one table per
+                  benchmark and method with the swept values as rows
+    figure:       a key of `figures.FIGURES`
+    seeds:        fixed seeds, for a study that does not use the seeds of the command line
+    rates:        sweeps of `fedspecial.theory` that belong to the study
+    figure_only:  whether the paper shows these results only in a figure, so that the exact numbers are not known
+    published_in: the studies whose published numbers are shown next to ours, if not those of this study
     """
 
     name: str
@@ -82,12 +83,12 @@ class Study:
     note: str = ""
     seeds: tuple[int, ...] | None = None
     rates: tuple[str, ...] = ()
-    printed_in: tuple[str, ...] = ()
-    pictured: bool = False
+    published_in: tuple[str, ...] = ()
+    figure_only: bool = False
 
     @property
     def source(self) -> str:
-        """A sentence's beginning: where in the paper this is, or that it is not there."""
+        """Where in the paper this is, or that it is not in the paper; the beginning of a sentence."""
         return (
             self.paper.replace("not", "Not", 1)
             if self.paper.startswith("not in the paper")

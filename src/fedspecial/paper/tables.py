@@ -1,4 +1,4 @@
-"""A study's numbers as tables: ours and the printed ones, in one shape for HTML, Markdown, LaTeX and CSV."""
+"""The tables of a study, with our numbers and the published ones, as Markdown, LaTeX and CSV (HTML: page.py)."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import io
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from fedspecial.paper.grid import Evidence, Point
+from fedspecial.paper.grid import GridPoint, StudyResults
 from fedspecial.paper.metrics import metric
 from fedspecial.paper.published import task_names
 from fedspecial.paper.scales import SCALES
-from fedspecial.report.comparison import Spread
+from fedspecial.report.comparison import MeanStd
 
 LEVELS = 9
-"""Shades of a column, as in the paper: the best is darkest."""
+"""Number of shades in a column, as in the paper: the best value is darkest."""
 
 
 @dataclass(frozen=True)
@@ -22,50 +22,50 @@ class Column:
     title: str
     better: int = 1
     digits: int = 2
-    printed: bool = False
+    published: bool = False
 
 
 @dataclass(frozen=True)
-class Line:
+class TableRow:
     label: str
-    cells: tuple[Spread | None, ...]
+    cells: tuple[MeanStd | None, ...]
     seeds: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
-class Table:
-    """`stem` is the name of its files."""
+class ReportTable:
+    """A table in a form that can be written as Markdown, LaTeX, CSV or HTML. `stem` is the name of its files."""
 
     stem: str
     title: str
     head: str
     columns: tuple[Column, ...]
-    lines: tuple[Line, ...]
+    rows: tuple[TableRow, ...]
 
-    def part(self, *, printed: bool) -> Table:
-        """Our columns alone, or the printed ones alone."""
-        kept = [i for i, column in enumerate(self.columns) if column.printed == printed]
-        lines = (Line(line.label, tuple(line.cells[i] for i in kept), line.seeds) for line in self.lines)
-        return Table(self.stem, self.title, self.head, tuple(self.columns[i] for i in kept), tuple(lines))
+    def part(self, *, published: bool) -> ReportTable:
+        """Only our columns, or only the published ones."""
+        kept = [i for i, column in enumerate(self.columns) if column.published == published]
+        rows = (TableRow(row.label, tuple(row.cells[i] for i in kept), row.seeds) for row in self.rows)
+        return ReportTable(self.stem, self.title, self.head, tuple(self.columns[i] for i in kept), tuple(rows))
 
     @property
     def empty(self) -> bool:
-        return not any(cell for line in self.lines for cell in line.cells)
+        return not any(cell for row in self.rows for cell in row.cells)
 
 
-def tables_of(evidence: Evidence) -> list[Table]:
-    """All tables of a study for which something was run."""
-    tables = [_runs_table(evidence, title, stem, points) for title, stem, points in _groups(evidence)]
-    tables = [table for table in tables if not table.part(printed=False).empty]
-    return tables + ([_rates_table(evidence)] if evidence.rates else [])
+def tables_of(results: StudyResults) -> list[ReportTable]:
+    """All tables of a study that have at least one run."""
+    tables = [_runs_table(results, title, stem, points) for title, stem, points in _groups(results)]
+    tables = [table for table in tables if not table.part(published=False).empty]
+    return tables + ([_rates_table(results)] if results.rates else [])
 
 
-def _groups(evidence: Evidence) -> Iterator[tuple[str, str, list[Point]]]:
-    """The points that share a table: those of a benchmark, and of a value swept or of a row."""
-    study, sweep = evidence.study, evidence.study.sweep
-    for benchmark in evidence.benchmarks:
-        mine = [point for point in evidence.runs if point.benchmark == benchmark]
-        label = evidence.label(benchmark)
+def _groups(results: StudyResults) -> Iterator[tuple[str, str, list[GridPoint]]]:
+    """Title, file name and grid points of each table: a benchmark, with one swept value or one method."""
+    study, sweep = results.study, results.study.sweep
+    for benchmark in results.benchmarks:
+        mine = [point for point in results.runs if point.benchmark == benchmark]
+        label = results.label(benchmark)
         if sweep is None:
             yield label, benchmark, mine
         elif study.layout == "sweep":
@@ -74,39 +74,39 @@ def _groups(evidence: Evidence) -> Iterator[tuple[str, str, list[Point]]]:
                 yield f"{row.label} on {label}", stem, [point for point in mine if point.row == row]
         else:
             for x in dict.fromkeys(point.x for point in mine):
-                stem = f"{benchmark}-{sweep.word}-{x:g}"
+                stem = f"{benchmark}-{sweep.setting}-{x:g}"
                 yield f"{label}, {sweep.symbol} = {x:g}", stem, [point for point in mine if point.x == x]
 
 
-def _runs_table(evidence: Evidence, title: str, stem: str, points: Sequence[Point]) -> Table:
-    study, benchmark = evidence.study, points[0].benchmark
+def _runs_table(results: StudyResults, title: str, stem: str, points: Sequence[GridPoint]) -> ReportTable:
+    study, benchmark = results.study, points[0].benchmark
     swept = study.sweep is not None and study.layout == "sweep"
-    ours, theirs = _task_titles(evidence, points)
-    keys = [key for wish in study.metrics for key in (ours if wish == "task:*" else [wish])]
+    ours, theirs = _task_titles(results, points)
+    keys = [key for name in study.metrics for key in (ours if name == "task:*" else [name])]
     mine = [Column(ours.get(key, metric(key).title), metric(key).better, metric(key).digits) for key in keys]
-    lines = []
+    rows = []
     for point in points:
         coordinates = (benchmark, point.row.key, point.x)
         label = f"{study.sweep.symbol} = {point.x:g}" if swept and study.sweep else point.row.label
-        cells = [evidence.spread(*coordinates, key) for key in keys]
-        printed = [evidence.printed(*coordinates, key) for key in keys]
-        lines.append(Line(label, (*cells, *printed), tuple(evidence.runs[point])))
-    used = [i for i in range(len(keys)) if any(line.cells[len(keys) + i] for line in lines)]
+        cells = [results.measured(*coordinates, key) for key in keys]
+        published = [results.published(*coordinates, key) for key in keys]
+        rows.append(TableRow(label, (*cells, *published), tuple(results.runs[point])))
+    used = [i for i in range(len(keys)) if any(row.cells[len(keys) + i] for row in rows)]
     kept = [*range(len(keys)), *(len(keys) + i for i in used)]
-    printed_columns = [
-        Column(theirs.get(keys[i], metric(keys[i]).title), mine[i].better, mine[i].digits, printed=True) for i in used
+    published_columns = [
+        Column(theirs.get(keys[i], metric(keys[i]).title), mine[i].better, mine[i].digits, published=True) for i in used
     ]
-    full = f"{study.name}-{evidence.ask.scale}-{stem}"
+    full = f"{study.name}-{results.request.scale}-{stem}"
     head = study.sweep.symbol if swept and study.sweep else "method"
-    cut = tuple(Line(line.label, tuple(line.cells[i] for i in kept), line.seeds) for line in lines)
-    return Table(full, title, head, (*mine, *printed_columns), cut)
+    cut = tuple(TableRow(row.label, tuple(row.cells[i] for i in kept), row.seeds) for row in rows)
+    return ReportTable(full, title, head, (*mine, *published_columns), cut)
 
 
-def _task_titles(evidence: Evidence, points: Sequence[Point]) -> tuple[dict[str, str], dict[str, str]]:
-    """Names of the domains by metric key: in our runs, and in the paper."""
-    run = next((run for point in points for run in evidence.runs[point].values()), None)
+def _task_titles(results: StudyResults, points: Sequence[GridPoint]) -> tuple[dict[str, str], dict[str, str]]:
+    """The names of the domains by metric key, in our runs and in the paper."""
+    run = next((run for point in points for run in results.runs[point].values()), None)
     benchmark = points[0].benchmark
-    names = task_names(SCALES[evidence.ask.scale][benchmark].printed_as or benchmark)
+    names = task_names(SCALES[results.request.scale][benchmark].published_as or benchmark)
     ours = run.result.tasks if run else names
     return (
         {f"task:{number}": name for number, name in enumerate(ours, start=1)},
@@ -114,28 +114,30 @@ def _task_titles(evidence: Evidence, points: Sequence[Point]) -> tuple[dict[str,
     )
 
 
-def _rates_table(evidence: Evidence) -> Table:
-    lines = [
-        Line(f"{sweep}: {curve['name']}", (Spread(curve["slope"], curve["stderr"]), Spread(curve["theory"], None)))
-        for sweep, study in evidence.rates.items()
+def _rates_table(results: StudyResults) -> ReportTable:
+    rows = [
+        TableRow(
+            f"{sweep}: {curve['name']}", (MeanStd(curve["slope"], curve["stderr"]), MeanStd(curve["theory"], None))
+        )
+        for sweep, study in results.rates.items()
         for curve in study["curves"]
         if curve["slope"] is not None
     ]
-    columns = (Column("slope, measured", 0, 3), Column("slope that the theory supports", 0, 3))
-    return Table(
-        f"{evidence.study.name}-{evidence.ask.scale}-rates",
+    columns = (Column("slope, measured", 0, 3), Column("slope according to the theory", 0, 3))
+    return ReportTable(
+        f"{results.study.name}-{results.request.scale}-rates",
         "Slopes on a log-log scale",
         "sweep: curve",
         columns,
-        tuple(lines),
+        tuple(rows),
     )
 
 
-def levels(table: Table) -> list[list[int]]:
-    """The shade of every cell: 1 (worst) to 9 (best) by rank in its column; 0 for an empty one or no ranking."""
-    shades = [[0] * len(table.columns) for _ in table.lines]
+def levels(table: ReportTable) -> list[list[int]]:
+    """The shade of each cell, from 1 (worst) to 9 (best), by rank in its column; 0 for empty or unranked cells."""
+    shades = [[0] * len(table.columns) for _ in table.rows]
     for j, column in enumerate(table.columns):
-        values = [line.cells[j] for line in table.lines]
+        values = [row.cells[j] for row in table.rows]
         ranked = sorted({column.better * value.mean for value in values if value is not None})
         if not column.better or len(ranked) < 2:
             continue
@@ -146,32 +148,34 @@ def levels(table: Table) -> list[list[int]]:
     return shades
 
 
-def number(value: Spread | None, digits: int) -> tuple[str, str]:
-    """Mean and spread, written; a minus sign is a minus sign."""
+def number(value: MeanStd | None, digits: int) -> tuple[str, str]:
+    """Mean and standard deviation as text, with the Unicode minus sign."""
     if value is None:
         return "–", ""
     mean = f"{value.mean:.{digits}f}".replace("-", "−")
     return mean, f"±\u202f{value.std:.{digits}f}" if value.std else ""
 
 
-def titles(table: Table) -> list[str]:
-    both = any(column.printed for column in table.columns)
-    return [column.title + (", paper" if column.printed else ", ours" if both else "") for column in table.columns]
+def titles(table: ReportTable) -> list[str]:
+    both = any(column.published for column in table.columns)
+    return [
+        column.title + (", published" if column.published else ", ours" if both else "") for column in table.columns
+    ]
 
 
-def markdown(table: Table) -> str:
+def markdown(table: ReportTable) -> str:
     lines = [f"| {table.head} | " + " | ".join(titles(table)) + " |", "|---|" + "---:|" * len(table.columns)]
-    for line, shades in zip(table.lines, levels(table), strict=True):
+    for row, shades in zip(table.rows, levels(table), strict=True):
         cells = []
-        for cell, column, shade in zip(line.cells, table.columns, shades, strict=True):
+        for cell, column, shade in zip(row.cells, table.columns, shades, strict=True):
             text = " ".join(part for part in number(cell, column.digits) if part)
             cells.append(f"**{text}**" if shade == LEVELS else text)
-        lines.append(f"| {line.label} | " + " | ".join(cells) + " |")
+        lines.append(f"| {row.label} | " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
 
 
-def latex(table: Table) -> str:
-    """For booktabs, and colortbl with xcolor: \\heat{level} shades a cell as in the paper."""
+def latex(table: ReportTable) -> str:
+    """LaTeX for booktabs, colortbl and xcolor; \\heat{level} shades a cell as in the paper."""
     lines = [
         r"% \usepackage{booktabs,colortbl,xcolor}",
         r"\providecommand{\heat}[1]{\cellcolor{orange!\the\numexpr #1*6\relax}}",
@@ -180,15 +184,15 @@ def latex(table: Table) -> str:
         " & ".join(map(_tex, [table.head, *titles(table)])) + r" \\",
         r"\midrule",
     ]
-    for line, shades in zip(table.lines, levels(table), strict=True):
+    for row, shades in zip(table.rows, levels(table), strict=True):
         cells = []
-        for cell, column, shade in zip(line.cells, table.columns, shades, strict=True):
+        for cell, column, shade in zip(row.cells, table.columns, shades, strict=True):
             mean, spread = number(cell, column.digits)
             text = "--" if cell is None else "$" + (mean + spread.replace("\u202f", "")).replace("−", "-") + "$"
             text = text.replace("±", r"\pm ")
             text = rf"\boldmath{text}" if shade == LEVELS else text
             cells.append((rf"\heat{{{shade}}}" if shade else "") + text)
-        lines.append(" & ".join([_tex(line.label), *cells]) + r" \\")
+        lines.append(" & ".join([_tex(row.label), *cells]) + r" \\")
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
 
 
@@ -201,14 +205,14 @@ def _tex(text: str) -> str:
     return r"$\gamma_G$".join("".join(_TEX.get(character, character) for character in part) for part in parts)
 
 
-def csv_text(table: Table) -> str:
-    """Mean and standard deviation in columns of their own, unrounded."""
+def csv_text(table: ReportTable) -> str:
+    """CSV with mean and standard deviation in separate columns, not rounded."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     names = titles(table)
     writer.writerow([table.head, "seeds", *(name for title in names for name in (title, f"{title}: std"))])
-    for line in table.lines:
-        pairs = [(None, None) if cell is None else (cell.mean, cell.std) for cell in line.cells]
-        seeds = " ".join(map(str, line.seeds))
-        writer.writerow([line.label, seeds, *("" if part is None else repr(part) for pair in pairs for part in pair)])
+    for row in table.rows:
+        pairs = [(None, None) if cell is None else (cell.mean, cell.std) for cell in row.cells]
+        seeds = " ".join(map(str, row.seeds))
+        writer.writerow([row.label, seeds, *("" if part is None else repr(part) for pair in pairs for part in pair)])
     return text.getvalue()

@@ -1,4 +1,4 @@
-"""A task's certificate as an event, issued when the task ends."""
+"""The drift certificate of a task as an event, issued when the task ends."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from fedspecial.theory.certificates.run import certify_task
 
 
 def issue(events: Sequence[dict[str, Any]], task: int) -> CertificateIssued:
-    """From the events so far, so that a resumed run issues what a whole one does.
+    """Computed from the events so far, so that a resumed run issues the same certificate as an uninterrupted one.
 
-    Of a task without a server-side anchor (a first one, another method's) nothing is claimed; its rounds are left out.
+    A task without a server-side anchor (the first task, or another method) has no bound; its rounds are left out.
     """
     certificate = certify_task(events, task)
     rounds = [entry.to_dict() for entry in certificate.rounds] if certificate.anchored else []

@@ -1,24 +1,26 @@
-"""Pictures of a run, drawn from its events: the accuracy matrix, the accuracy and the drift per round."""
+"""Figures of a run, drawn from its events: the accuracy matrix, and accuracy and drift per round."""
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedspecial.core.events import of_kind
+from fedspecial.core.files import write_atomic
 from fedspecial.report.result import Result
 from fedspecial.theory.certificates.run import certify_run
 from fedspecial.theory.plots import plot_drift
 
-if TYPE_CHECKING:  # slow to import, and a site that only trains draws nothing
+if TYPE_CHECKING:  # slow to import, and not needed by a site that only trains
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from matplotlib.image import AxesImage
 
 
 def draw_matrix(result: Result, path: Path) -> None:
-    """Heat map: row = after which task, column = which domain."""
+    """Heat map of the accuracy: row i shows all domains after training on task i."""
     from matplotlib.figure import Figure
 
     size = len(result.tasks)
@@ -26,12 +28,13 @@ def draw_matrix(result: Result, path: Path) -> None:
     axes = figure.add_subplot()
     image = show_matrix(axes, result.matrix, result.tasks)
     axes.set_title(f"{result.method} on {result.benchmark}, seed {result.seed}: accuracy in per cent", fontsize=10)
+    axes.set_xlabel("domain of the test data")
     figure.colorbar(image, ax=axes, shrink=0.9)
     save(figure, path)
 
 
 def show_matrix(axes: Axes, matrix: Sequence[Sequence[float]], tasks: Sequence[str], *, rows: bool = True) -> AxesImage:
-    """One accuracy matrix; the diagonal, what was just learned, is bold."""
+    """Draw one accuracy matrix; the diagonal (the domain just learned) is bold."""
     image = axes.imshow([[100 * v for v in row] for row in matrix], vmin=0, vmax=100, cmap="viridis", aspect="auto")
     for i, row in enumerate(matrix):
         for j, value in enumerate(row):
@@ -44,11 +47,11 @@ def show_matrix(axes: Axes, matrix: Sequence[Sequence[float]], tasks: Sequence[s
 
 
 def draw_curves(events: Sequence[dict[str, Any]], path: Path) -> None:
-    """Accuracy on each domain seen so far, round by round; a shaded band is a task."""
+    """Accuracy per round on each domain seen so far; the background alternates between tasks."""
     from matplotlib.figure import Figure
 
     started, rounds = of_kind(events, "run_started")[0], of_kind(events, "round")
-    figure = Figure(figsize=(8, 3.6), layout="constrained")
+    figure = Figure(figsize=(8.6, 3.6), layout="constrained")
     axes = figure.add_subplot()
     per_task = started["rounds"]
     for number, name in enumerate(started["tasks"]):
@@ -61,29 +64,27 @@ def draw_curves(events: Sequence[dict[str, Any]], path: Path) -> None:
             axes.plot(*zip(*points, strict=True), label=name, color=f"C{number}", marker=".", markersize=3)
         if number % 2:
             axes.axvspan(number * per_task, (number + 1) * per_task, color="0.94", zorder=0)
-        axes.text((number + 0.5) * per_task, 102, f"learning {name}", ha="center", fontsize=8, color=f"C{number}")
-    axes.set(xlabel="round", ylabel="test accuracy in per cent", ylim=(0, 108))
+        axes.text((number + 0.5) * per_task, 102, f"training on {name}", ha="center", fontsize=8, color=f"C{number}")
+    axes.set(xlabel="round (all tasks)", ylabel="test accuracy in per cent", ylim=(0, 108))
     axes.set_xlim(0, per_task * len(started["tasks"]))
     axes.set_title(f"{started['method']} on {started['benchmark']}, seed {started['seed']}", fontsize=10)
     if any(r["accuracy"] for r in rounds):
-        axes.legend(loc="lower right", fontsize=8, title="accuracy on")
+        figure.legend(loc="outside right upper", fontsize=8, title="accuracy on", frameon=False)
     save(figure, path)
 
 
 def draw_drift(events: Sequence[dict[str, Any]], path: Path) -> None:
-    """The distance to the anchor under the caps on it, one panel per anchored task; nothing where there is none."""
+    """The distance to the anchor and the bounds on it, one panel per anchored task; no file if there is none."""
     anchored = [task for task in certify_run(events) if task.anchored and task.max_drift is not None]
     if anchored:
-        part = path.with_name(f".{path.name}")
-        plot_drift(anchored, part)
-        part.replace(path)
+        plot_drift(anchored, path)
 
 
 def save(figure: Figure, path: Path) -> None:
-    """As PNG, whole or not at all."""
+    """Write the figure as PNG."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
     FigureCanvasAgg(figure)
-    part = path.with_name(path.name + ".part")
-    figure.savefig(part, format="png", dpi=130)
-    part.replace(path)
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=130)
+    write_atomic(path, buffer.getvalue())

@@ -1,4 +1,4 @@
-"""result.json: what a run gained, lost and cost, derived from its events and nothing else."""
+"""result.json: accuracy, forgetting and costs of a run, computed only from its events."""
 
 from __future__ import annotations
 
@@ -14,9 +14,15 @@ from fedspecial.metrics import matrix as metrics
 
 @dataclass(frozen=True)
 class Result:
-    """Accuracies are fractions; sizes are bytes; None means "not defined here".
+    """The result of a run. Accuracies are fractions, sizes are bytes, times are seconds; None means "not defined".
 
-    bytes_up, bytes_down: per chosen client and round · bytes_once: per client and task, what is not sent every round
+    matrix:               row i, column j: accuracy on domain j after task i
+    acc:                  mean of the last row
+    bwt:                  mean change on the earlier domains, from right after each was learned to the end
+    worst_drop:           the most negative of these changes
+    bytes_up, bytes_down: per sampled client and round
+    bytes_once:           per client and task, for data that is not sent every round
+    rounds_held:          rounds in which the model did not change, because too few valid updates arrived
     """
 
     method: str
@@ -46,14 +52,14 @@ class Result:
     acc_masked: float | None = None
     bwt_masked: float | None = None
     certificates: list[dict[str, Any]] | None = None
-    """Of each task, its drift under the caps on it; None where no task had an anchor at the server."""
+    """For each task the drift and the bounds on it; None if no task had an anchor at the server."""
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 
 
 def result_of(events: Sequence[dict[str, Any]]) -> Result:
-    """The result of a finished run."""
+    """Compute the result of a finished run."""
     started = of_kind(events, "run_started")[0]
     rounds = of_kind(events, "round")
     finished = of_kind(events, "task_finished")

@@ -1,6 +1,7 @@
-"""λ by the paper's two-stage search, on validation data split off the training data; test data is never touched.
+"""Choosing λ with the paper's two-stage search, on validation data split from the training data.
 
-First 0 to 1 by 0.2; then the three values inside the interval between the best and the better of its neighbours.
+The coarse stage tries λ = 0, 0.2, …, 1. The fine stage tries three values between the best λ and the better of its two
+neighbours. Test data is not used.
 """
 
 from __future__ import annotations
@@ -15,17 +16,17 @@ import yaml
 from fedspecial.config import Config, Settings, merge_settings
 from fedspecial.core.files import write_atomic
 from fedspecial.errors import InputError
-from fedspecial.report.comparison import Spread
+from fedspecial.report.comparison import MeanStd
 from fedspecial.runs import directory as directory
 from fedspecial.runs.jobs import Job, settings_key
 
 COARSE = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
-Curve = Mapping[float, Spread]
+Curve = Mapping[float, MeanStd]
 
 
 @dataclass(frozen=True)
 class Search:
-    """What is tuned: the words of the run but λ, the seeds, the share held out, and where the runs go."""
+    """A search for λ: the other settings, the seeds, the fraction of samples held out, and the run directories."""
 
     settings: Settings
     seeds: tuple[int, ...]
@@ -33,11 +34,11 @@ class Search:
     out: Path
 
     def __post_init__(self) -> None:
-        for word in ("lam", "mu", "seed", "holdout", "out"):
-            if word in self.settings:
-                raise InputError(f"{word}={self.settings[word]}: a search sets this itself")
+        for key in ("lam", "mu", "seed", "holdout", "out"):
+            if key in self.settings:
+                raise InputError(f"{key}={self.settings[key]}: not allowed here, the search sets it")
         if not 0 < self.holdout < 1:
-            raise InputError(f"holdout={self.holdout}: must be between 0 and 1, both excluded")
+            raise InputError(f"holdout={self.holdout}: must be greater than 0 and less than 1")
 
     def runs(self, values: Sequence[float]) -> list[Job]:
         return [self.job(lam, seed) for lam in values for seed in self.seeds]
@@ -49,7 +50,7 @@ class Search:
 
 
 def fine(curve: Curve) -> tuple[float, ...]:
-    """Three values inside the interval between the best λ and the better of its neighbours."""
+    """Three values between the best λ and the better of its two neighbours."""
     xs = sorted(curve)
     at = xs.index(best(curve))
     neighbours = [xs[i] for i in (at - 1, at + 1) if 0 <= i < len(xs)]
@@ -59,36 +60,36 @@ def fine(curve: Curve) -> tuple[float, ...]:
 
 
 def best(curve: Curve) -> float:
-    """The λ with the highest mean; of equals the smallest."""
+    """The λ with the highest mean; the smallest of them if several are equal."""
     return max(sorted(curve), key=lambda x: curve[x].mean)
 
 
-def read_curve(search: Search, values: Sequence[float]) -> dict[float, Spread]:
-    """ACC on the held-out samples for each λ, over the seeds; their runs are finished."""
+def read_curve(search: Search, values: Sequence[float]) -> dict[float, MeanStd]:
+    """Mean and standard deviation of ACC on the held-out samples for each λ; the runs must be finished."""
     curve = {}
     for lam in values:
         results = [directory.finished(search.job(lam, seed).folder) for seed in search.seeds]
-        spread = Spread.of(result.acc for result in results if result is not None)
-        if spread is not None:
-            curve[lam] = spread
+        value = MeanStd.of(result.acc for result in results if result is not None)
+        if value is not None:
+            curve[lam] = value
     return curve
 
 
-def chosen_words(search: Search, lam: float) -> dict[str, Any]:
-    """The words of the preset: what was given, and λ; the rest stays with the benchmark's preset."""
+def preset_of(search: Search, lam: float) -> dict[str, Any]:
+    """The given settings and λ; all other settings come from the benchmark's preset."""
     method = str(search.settings.get("method", Config().method))
     return {**search.settings, "method": method, "lam": lam}
 
 
 def write_preset(search: Search, curve: Curve) -> Path:
-    """A file that ``fedspecial run FILE`` takes, with the curve as a remark."""
+    """Write a settings file for ``fedspecial run FILE``, with the curve as a comment."""
     lam = best(curve)
     points = "\n".join(f"#   λ = {x:<5g} {100 * curve[x].mean:.2f}" for x in sorted(curve))
     head = (
-        f"# λ by two-stage search on {search.holdout:g} of the training samples, seeds "
+        f"# λ from a two-stage search; validation on a fraction {search.holdout:g} of the training samples; seeds "
         f"{', '.join(map(str, search.seeds))}. Mean ACC in per cent:\n{points}\n"
     )
     path = search.out / "preset.yaml"
-    body = yaml.safe_dump(chosen_words(search, lam), sort_keys=False, allow_unicode=True)
+    body = yaml.safe_dump(preset_of(search, lam), sort_keys=False, allow_unicode=True)
     write_atomic(path, (head + body).encode())
     return path

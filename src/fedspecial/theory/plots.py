@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fedspecial.core.files import write_atomic
 from fedspecial.theory.certificates.task import TaskCertificate
 from fedspecial.theory.simulation.curves import Curve, RateStudy
 
@@ -146,5 +148,7 @@ def _finish(axes: Axes, title: str, x: str, y: str) -> None:
 def _save(figure: Figure, path: str | Path) -> Path:
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(target, dpi=150)
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format=target.suffix.removeprefix("."), dpi=150)
+    write_atomic(target, buffer.getvalue())
     return target

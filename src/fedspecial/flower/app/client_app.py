@@ -1,10 +1,10 @@
-"""A site's side of the federation: the method's client half behind a Flower ClientApp.
+"""The site's side of the federation: the client half of the method as a Flower ClientApp.
 
     app = make_client_app()
 
-The node config says who the site is and where its data and its states are:
-``site="north" data="/srv/scans" tasks="ct-2019,ct-2022" state="/srv/fedspecial"``. What to do comes with each message.
-Flower starts a process for every message, so nothing slow is imported before it is known what is asked.
+The node config says which site this is and where it finds its data and stores its client state:
+``site="north" data="/srv/scans" tasks="ct-2019,ct-2022" state="/srv/fedspecial"``. Everything else is in the messages.
+Flower starts a process for every message, so slow imports wait until they are needed.
 """
 
 from __future__ import annotations
@@ -18,9 +18,8 @@ from flwr.clientapp import ClientApp
 from fedspecial import __version__
 from fedspecial.errors import InputError
 from fedspecial.flower.app import wire
-from fedspecial.flower.app.folders import folders_of
-from fedspecial.flower.app.plan import Plan
-from fedspecial.flower.app.wire import ReplyHeader, Request
+from fedspecial.flower.app.plan import FederationPlan
+from fedspecial.flower.app.wire import ReplyHeader, SiteRequest
 
 if TYPE_CHECKING:
     from fedspecial.flower.app.site import Site
@@ -29,55 +28,61 @@ Mod = Callable[[Message, Context, Callable[[Message, Context], Message]], Messag
 
 
 def make_client_app(mods: Sequence[Mod] = ()) -> ClientApp:
-    """mods: Flower's or our own (`clipping_mod`), around training; they see whole weights in ``arrays``."""
-    app, sites = ClientApp(), _Sites()
+    """mods: Flower mods around training, such as `clipping_mod`; they see full weights in ``arrays``."""
+    app, sites = ClientApp(), _SiteCache()
 
     @app.train(mods=list(mods))
     def train(message: Message, context: Context) -> Message:
-        site, request = sites.at(message, context)
+        site, request = sites.get(message, context)
         return site.train(message, request)
 
     @app.evaluate()
     def evaluate(message: Message, context: Context) -> Message:
-        site, request = sites.at(message, context)
+        site, request = sites.get(message, context)
         return site.evaluate(message, request)
 
-    @app.query("ask")
-    def ask(message: Message, context: Context) -> Message:
-        site, request = sites.at(message, context)
-        return site.ask(message, request)
+    @app.query(_action(wire.QUERY))
+    def query(message: Message, context: Context) -> Message:
+        site, request = sites.get(message, context)
+        return site.query(message, request)
 
-    @app.query("hello")
-    def hello(message: Message, context: Context) -> Message:
-        """Who this is; folders that are not there are told at once, not when their task comes."""
-        text, request = wire.request_of(message)
-        plan, name = Plan.of_json(text), site_name(context.node_config)
+    @app.query(_action(wire.IDENTIFY))
+    def identify(message: Message, context: Context) -> Message:
+        """Report the name of the site; missing folders are reported now and not when their task starts."""
+        text, request = wire.read_request(message)
+        plan, name = FederationPlan.of_json(text), _site_name(context.node_config)
         if plan.data is not None:
-            folders_of(plan.tasks, name, context.node_config)
-        about = ReplyHeader(name, plan.number(name), request.task, request.round, release=__version__)
-        return wire.answer(message, about, {}, {})
+            from fedspecial.flower.app.site_data import task_paths
+
+            task_paths(plan.tasks, name, context.node_config)
+        header = ReplyHeader(name, plan.client_number(name), request.task, request.round, release=__version__)
+        return wire.make_reply(message, header, {}, {})
 
     return app
 
 
-def site_name(node: Mapping[str, Any]) -> str:
-    if "site" not in node:
-        raise InputError('site: the node config does not say which site this is (site="name")')
-    return str(node["site"])
+def _action(message_type: str) -> str:
+    return message_type.removeprefix("query.")
 
 
-class _Sites:
-    """Sites by plan and node, so that a process that lives on does not read its data again."""
+def _site_name(node_config: Mapping[str, Any]) -> str:
+    if "site" not in node_config:
+        raise InputError('site: the node config does not name the site (add site="NAME")')
+    return str(node_config["site"])
+
+
+class _SiteCache:
+    """Sites by plan and node, so that a process that stays alive does not read its data again."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[str, int], Site] = {}
+        self._sites: dict[tuple[str, int], Site] = {}
 
-    def at(self, message: Message, context: Context) -> tuple[Site, Request]:
-        """The site that a message is for, and what it is asked."""
+    def get(self, message: Message, context: Context) -> tuple[Site, SiteRequest]:
         from fedspecial.flower.app.site import Site
 
-        plan, request = wire.request_of(message)
+        plan, request = wire.read_request(message)
         key = (plan, context.node_id)
-        if key not in self._known:
-            self._known[key] = Site(Plan.of_json(plan), site_name(context.node_config), context.node_config)
-        return self._known[key], request
+        if key not in self._sites:
+            name = _site_name(context.node_config)
+            self._sites[key] = Site(FederationPlan.of_json(plan), name, context.node_config)
+        return self._sites[key], request

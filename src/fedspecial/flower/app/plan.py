@@ -1,12 +1,12 @@
-"""What a federation agrees on, as it stands in an app's run config. Needs neither Flower nor torch.
+"""The plan of a federation: what all sites agree on, read from the app's run config. Needs neither Flower nor torch.
 
-Beside the words of a run and the policy of a round:
+In addition to the settings of a run and the round policy, the plan has
 
-    sites    lasting names of the sites; a site's place in the list is its number as a client
-    tasks    names of the tasks in order; each site says which of its folders that is
-    classes, shape, kind    the shape of the sites' own data, which the server never sees
+    sites                   permanent names of the sites; the position in the list is the client number
+    tasks                   names of the tasks in order; each site maps them to its own folders
+    classes, shape, kind    description of the sites' data, which the server never sees
 
-Without `tasks` it is a trial: the benchmark among the words is dealt out to the sites.
+Without `tasks`, the federation is a trial: the benchmark of the settings is partitioned over the sites.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from typing import Any
 
 from fedspecial.config import Resolved, Settings, merge_settings, resolve
 from fedspecial.errors import InputError
-from fedspecial.flower.governance.policy import Policy, settle
+from fedspecial.flower.governance.policy import RoundPolicy, split_run_config
 
 KINDS = ("image", "table", "text")
 
 
 @dataclass(frozen=True)
-class Shape:
-    """What one sample of the sites' own data looks like, and the classes it may have."""
+class DataSpec:
+    """The classes of the sites' own data, and the shape and kind of one sample."""
 
     classes: tuple[str, ...]
     shape: tuple[int, ...]
@@ -33,29 +33,31 @@ class Shape:
 
 
 @dataclass(frozen=True)
-class Plan:
+class FederationPlan:
+    """data: the sites' own data; None for a trial"""
+
     sites: tuple[str, ...]
     settings: Settings
-    policy: Policy = field(default_factory=Policy)
+    policy: RoundPolicy = field(default_factory=RoundPolicy)
     tasks: tuple[str, ...] = ()
-    data: Shape | None = None
+    data: DataSpec | None = None
 
     def __post_init__(self) -> None:
         if not self.sites:
-            raise InputError('sites: none are named (sites="north,south")')
-        for kind in ("sites", "tasks"):
-            names = getattr(self, kind)
+            raise InputError('sites: no site is given (for example sites="north,south")')
+        for key in ("sites", "tasks"):
+            names = getattr(self, key)
             for name in names:
                 if names.count(name) > 1:
-                    raise InputError(f"{kind}: '{name}' is there twice")
+                    raise InputError(f"{key}: '{name}' is given twice")
         if self.settings.get("clients", len(self.sites)) != len(self.sites):
-            raise InputError(f"clients={self.settings['clients']}: but {len(self.sites)} sites are named")
+            raise InputError(f"clients={self.settings['clients']}: there are {len(self.sites)} sites; leave it out")
         if bool(self.tasks) != (self.data is not None):
-            raise InputError("tasks, classes and shape belong together: give all three, or none for a trial")
+            raise InputError("tasks, classes, shape: give all three, or none of them for a trial")
 
     @staticmethod
-    def of_run_config(run_config: Mapping[str, Any]) -> Plan:
-        policy, settings = settle(run_config)
+    def of_run_config(run_config: Mapping[str, Any]) -> FederationPlan:
+        policy, settings = split_run_config(run_config)
         sites, tasks, classes, shape = (_names(settings.pop(key, "")) for key in ("sites", "tasks", "classes", "shape"))
         kind = str(settings.pop("kind", "")) or "image"
         if kind not in KINDS:
@@ -64,35 +66,37 @@ class Plan:
         if classes or shape:
             if not all(part.isdigit() and int(part) > 0 for part in shape) or not shape:
                 raise InputError(f"shape={','.join(shape)}: expected sizes such as 3,64,64")
-            data = Shape(classes, tuple(map(int, shape)), kind)
-        return Plan(sites, {key: value for key, value in settings.items() if value != ""}, policy, tasks, data)
+            data = DataSpec(classes, tuple(map(int, shape)), kind)
+        settings = {key: value for key, value in settings.items() if value != ""}
+        return FederationPlan(sites, settings, policy, tasks, data)
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), sort_keys=True)
 
     @staticmethod
-    def of_json(text: str) -> Plan:
+    def of_json(text: str) -> FederationPlan:
         content = json.loads(text)
         data = content.pop("data")
-        shape = Shape(tuple(data["classes"]), tuple(data["shape"]), data["kind"]) if data else None
+        spec = DataSpec(tuple(data["classes"]), tuple(data["shape"]), data["kind"]) if data else None
         names = {key: tuple(content.pop(key)) for key in ("sites", "tasks")}
-        return Plan(**names, settings=content["settings"], policy=Policy(**content["policy"]), data=shape)
+        policy = RoundPolicy(**content["policy"])
+        return FederationPlan(**names, settings=content["settings"], policy=policy, data=spec)
 
     def resolved(self) -> Resolved:
-        """All words checked, the method's own included. A checkpoint is written after every round, since sites keep
-        their states to match it."""
+        """All settings, validated, including the method's own."""
         return resolve(self.merged_settings())
 
     def merged_settings(self) -> Settings:
         given = {"clients_per_round": len(self.sites), **self.settings}
+        # A checkpoint after every round, because the sites keep only the client states that match the last two.
         given |= {"clients": len(self.sites), "checkpoint_seconds": 0}
         if self.data is not None:
             given |= {"benchmark": "object:federation", "partition": "sites"}
         return merge_settings(given)
 
-    def number(self, site: str) -> int:
+    def client_number(self, site: str) -> int:
         if site not in self.sites:
-            raise InputError(f"site={site}: it is not among the sites of the federation ({', '.join(self.sites)})")
+            raise InputError(f"site={site}: not a site of this federation (its sites: {', '.join(self.sites)})")
         return self.sites.index(site)
 
 

@@ -1,9 +1,9 @@
-"""The server's side of the federation: our loop behind a Flower ServerApp.
+"""The server's side of the federation: the training loop of fedspecial as a Flower ServerApp.
 
     app = make_server_app()
 
-What it leaves in the run's folder is what ``fedspecial run`` leaves, and beside it ``audit.jsonl``, the decisions of
-the promotion gate and the published models. Started again on the same folder, it goes on after the last finished round.
+The run directory contains the files of ``fedspecial run`` and, in addition, ``audit.jsonl``, the promotion decisions
+and the published models. A run that is started again with the same directory continues after the last finished round.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from fedspecial.engine.loop import Run
 from fedspecial.engine.payloads import PayloadTracker
 from fedspecial.errors import InputError
 from fedspecial.flower.app.engine import FlowerEngine
-from fedspecial.flower.app.plan import Plan
+from fedspecial.flower.app.plan import FederationPlan
 from fedspecial.flower.app.recorder import Recorder
 from fedspecial.flower.app.site_data import server_federation
-from fedspecial.flower.app.tasks import told_to_end
+from fedspecial.flower.app.task_control import requested_task_end
 from fedspecial.runs import directory as directory
 from fedspecial.runs.build import fixed_threads, prepare, run_remaining, write_result
 from fedspecial.runs.provenance import data_sha256
@@ -41,10 +41,12 @@ from fedspecial.runs.provenance import data_sha256
 log = logging.getLogger("fedspecial.flower")
 
 Listener = Callable[[Event], None]
+FORMAT = 2
+"""Version of the files of a federation in a run directory."""
 
 
 def make_server_app(**settings: Any) -> ServerApp:
-    """settings: words that stand above those of the run config."""
+    """settings: override the run config"""
     app = ServerApp()
 
     @app.main()
@@ -53,20 +55,20 @@ def make_server_app(**settings: Any) -> ServerApp:
         try:
             serve(grid, {**context.run_config, **settings})
         except InputError as error:
-            log.error("%s", error)  # the one line to read, above Flower's traceback
+            log.error("%s", error)  # one readable line above Flower's traceback
             raise
 
     return app
 
 
 def serve(grid: Grid, run_config: Mapping[str, Any], listeners: tuple[Listener, ...] = ()) -> Path:
-    """Run the federation's tasks, or go on with them; returns the folder where everything stands."""
-    plan = Plan.of_run_config(run_config)
+    """Run all tasks of the federation, or the remaining ones; returns the run directory."""
+    plan = FederationPlan.of_run_config(run_config)
     resolved = plan.resolved()
     folder = Path(resolved.config.out or "run")
-    with _in_place(folder, plan), directory.claimed(folder), fixed_threads(resolved.config.threads):
-        name = _name(folder, plan)
-        _check_words(folder, resolved.settings())
+    with _run_directory(folder, plan), directory.claimed(folder), fixed_threads(resolved.config.threads):
+        run_id = _open_federation(folder, plan)
+        _check_settings(folder, resolved.settings())
         if (folder / "finished.json").exists():
             log.info("%s: the run is finished", folder)
             return folder
@@ -74,91 +76,101 @@ def serve(grid: Grid, run_config: Mapping[str, Any], listeners: tuple[Listener, 
         saved = checkpoints.load(folder / "checkpoint")
         data = data_sha256(federation.benchmark)
         if saved is not None and directory.about(folder).get("data_sha256", data) != data:
-            raise InputError(f"out={folder}: the data is not that with which the run began (its hash differs)")
-        books = Recorder(folder, plan)
-        connect = _connection(grid, plan, name, books)
-        run = prepare(folder, resolved, federation, None, saved, (books.listen, *listeners), connect)
+            raise InputError(f"out={folder}: the data has changed since the run started (its hash differs)")
+        recorder = Recorder(folder, plan)
+        connect = _make_connect(grid, plan, run_id, recorder)
+        run = prepare(folder, resolved, federation, None, saved, (recorder.listen, *listeners), connect)
         with contextlib.closing(run.log):
-            run.quorum = lambda: books.engine.needed
-            run.enough = lambda task, rounds: rounds > 0 and told_to_end(folder) == task
-            books.follow(run)
-            _gather(books, plan.policy.needed(resolved.config.clients_per_round))
+            run.quorum = lambda: recorder.engine.quorum_size
+            run.enough = lambda task, rounds: rounds > 0 and requested_task_end(folder) == task
+            recorder.attach(run)
+            _wait_for_sites(recorder.engine, plan.policy.quorum_size(resolved.config.clients_per_round))
             run_remaining(folder, resolved, run, saved, data)
-        _finish(folder, run, books)
+        _write_finished(folder, run, recorder)
     return folder
 
 
 @contextlib.contextmanager
-def _in_place(folder: Path, plan: Plan) -> Iterator[None]:
-    """The run's folder; a new one is taken back if the run is refused before the audit log has its first line."""
+def _run_directory(folder: Path, plan: FederationPlan) -> Iterator[None]:
+    """Create the run directory; remove a new one if the run is refused before the audit log has a line."""
     new = not (folder / "config.yaml").exists()
     if new:
         directory.create({**plan.merged_settings(), "out": str(folder)})
     try:
         yield
     except InputError:
-        log_file = folder / "audit.jsonl"
-        if new and not (log_file.exists() and log_file.stat().st_size):
+        audit_log = folder / "audit.jsonl"
+        if new and not (audit_log.exists() and audit_log.stat().st_size):
             shutil.rmtree(folder)
         raise
 
 
-def _gather(books: Recorder, quorum: int) -> None:
-    """Wait for all sites; a round may begin without some, but not without a quorum."""
-    seconds = books.plan.policy.wait_seconds
-    sites = range(len(books.plan.sites))
-    here = books.engine.roster.wait(sites, len(sites), seconds)
-    if len(here) < quorum:
-        raise InputError(f"wait_seconds={seconds:g}: {len(here)} sites came, a round needs {quorum}")
+def _wait_for_sites(engine: FlowerEngine, quorum: int) -> None:
+    """Wait for all sites; start without the missing ones if the others are a quorum."""
+    seconds, sites = engine.plan.policy.wait_seconds, range(len(engine.plan.sites))
+    connected = engine.registry.wait(sites, len(sites), seconds)
+    if len(connected) < quorum:
+        raise InputError(f"wait_seconds={seconds:g}: only {len(connected)} sites connected, a round needs {quorum}")
 
 
-def _connection(
-    grid: Grid, plan: Plan, run: str, books: Recorder
+def _make_connect(
+    grid: Grid, plan: FederationPlan, run_id: str, recorder: Recorder
 ) -> Callable[[ClientRunner, Checkpointer, Checkpoint | None], FlowerEngine]:
-    def connect(place: ClientRunner, checkpointer: Checkpointer, saved: Checkpoint | None) -> FlowerEngine:
+    def connect(runner: ClientRunner, checkpointer: Checkpointer, saved: Checkpoint | None) -> FlowerEngine:
         kept = saved.payloads if saved else {}
         versions = {int(client): version for client, version in kept.get("versions", {}).items()}
-        payloads, number = PayloadTracker(kept.get("holders")), kept.get("number", 0)
-        books.engine = FlowerEngine(grid, plan, run, place, payloads, versions, number, books.evidence)
-        return books.engine
+        payloads, num_requests = PayloadTracker(kept.get("holders")), kept.get("num_requests", 0)
+        recorder.engine = FlowerEngine(grid, plan, run_id, runner, payloads, versions, num_requests, recorder.collector)
+        return recorder.engine
 
     return connect
 
 
-def _finish(folder: Path, run: Run, books: Recorder) -> None:
-    """result.json where every domain could be tested; in any case what the federation came to."""
+def _write_finished(folder: Path, run: Run, recorder: Recorder) -> None:
+    """Write finished.json, and result.json if every domain could be tested."""
     rows = [event["accuracy"] for event in read_events(folder / "events.jsonl") if event["event"] == "task_finished"]
     if not any(value is None for row in rows for value in row):
         write_result(folder, run)
-    digest = run.model.layout.digest(run.vector)
-    content = {"model_sha256": digest, "matrix": rows, "refusals": dict(books.engine.refusals), "head": books.log.head}
+    content = {
+        "model_sha256": run.model.layout.digest(run.vector),
+        "matrix": rows,
+        "refusals": dict(recorder.engine.refusals),
+        "audit_head": recorder.audit_log.head,
+    }
     write_atomic(folder / "finished.json", (json.dumps(content, indent=1) + "\n").encode())
 
 
-def _name(folder: Path, plan: Plan) -> str:
-    """The federation's own name, drawn once. Sites, tasks and classes are numbered by their order, which must stay."""
+def _open_federation(folder: Path, plan: FederationPlan) -> str:
+    """The identifier of the run. The order of sites, tasks and classes must not change, since it numbers them."""
     path = folder / "federation.json"
     order = {"sites": plan.sites, "tasks": plan.tasks, "classes": plan.data.classes if plan.data else ()}
     if not path.exists():
         if (folder / "events.jsonl").exists():
-            raise InputError(f"out={folder}: it holds a run that is not a federation's; name another folder")
-        write_atomic(path, json.dumps({"run": secrets.token_hex(8), **order}).encode())
+            raise InputError(f"out={folder}: it contains a run that is not a federation; choose another folder")
+        content = {"format": FORMAT, "run": secrets.token_hex(8), **order}
+        write_atomic(path, json.dumps(content).encode())
     found = json.loads(path.read_bytes())
-    for key, wanted in order.items():
-        if tuple(found[key]) != wanted:
-            raise InputError(f"out={folder}: it holds a run with {key}={','.join(found[key])}, not {','.join(wanted)}")
+    if (version := found.get("format", 1)) != FORMAT:
+        raise InputError(
+            f"out={folder}: it contains a federation of format {version}; this version of fedspecial reads format "
+            f"{FORMAT}; choose another folder"
+        )
+    for key, names in order.items():
+        if tuple(found[key]) != names:
+            given = ",".join(names)
+            raise InputError(f"out={folder}: it contains a run with {key}={','.join(found[key])}, not {key}={given}")
     return str(found["run"])
 
 
-def _check_words(folder: Path, wanted: Mapping[str, Any]) -> None:
+def _check_settings(folder: Path, settings: Mapping[str, Any]) -> None:
     found = resolve(directory.settings(folder)).settings()
-    for key, value in wanted.items():
+    for key, value in settings.items():
         if key != "out" and found.get(key) != value:
-            raise InputError(f"out={folder}: it holds a run with {key}={found.get(key)}, not {key}={value}")
+            raise InputError(f"out={folder}: it contains a run with {key}={found.get(key)}, not {key}={value}")
 
 
 def _log_to_stderr() -> None:
-    """Flower sets up its own logger at import and leaves others mute."""
+    """Flower configures only its own logger."""
     if not log.handlers:
         handler = logging.StreamHandler()
         handler.setFormatter(logging.Formatter("%(asctime)s fedspecial %(levelname)s %(message)s"))

@@ -1,4 +1,4 @@
-"""Messages out, replies in, within a time; and those replies that nobody waits for any more."""
+"""Sending messages through Flower's Grid and collecting replies until a deadline."""
 
 from __future__ import annotations
 
@@ -8,30 +8,34 @@ from collections.abc import Callable, Iterator, Mapping
 from flwr.app import Message
 from flwr.serverapp import Grid
 
-Stray = Callable[[int, str], None]
+LATE = "the reply arrived after the deadline"
+DUPLICATE = "the reply is a duplicate"
 
 
 class Transport:
-    """stray: told of each answer that comes late or twice: (client, reason)"""
+    """on_unexpected: called with (client, reason) for each reply that is late or a duplicate"""
 
-    def __init__(self, grid: Grid, stray: Stray, poll_seconds: float = 0.2) -> None:
-        self._grid, self._stray, self._poll_seconds = grid, stray, poll_seconds
+    def __init__(self, grid: Grid, on_unexpected: Callable[[int, str], None], poll_seconds: float = 0.2) -> None:
+        self._grid, self._on_unexpected, self._poll_seconds = grid, on_unexpected, poll_seconds
         self._overdue: dict[str, int] = {}
 
     def send(self, messages: Mapping[int, Message], seconds: float) -> Iterator[tuple[int, Message | None]]:
-        """Client → message, all at once, since Flower uploads what they have in common once. Replies as they come,
-        None for a client whose time is over or whose message could not be sent."""
-        names = list(self._grid.push_messages(list(messages.values()))) if messages else []
-        sent = {name: client for name, client in zip(names, messages, strict=False) if name}
+        """Send a message to each client and yield replies as they arrive.
+
+        Yields None for a client that missed the deadline or to which the message could not be sent. All messages are
+        sent in one call, because Flower then uploads the arrays they share only once.
+        """
+        message_ids = list(self._grid.push_messages(list(messages.values()))) if messages else []
+        sent = {message_id: client for message_id, client in zip(message_ids, messages, strict=False) if message_id}
         yield from ((client, None) for client in messages.keys() - sent.values())
         waiting, deadline = dict(sent), time.monotonic() + seconds
         while waiting:
             for reply in self._grid.pull_messages([*waiting, *self._overdue]):
-                name = reply.metadata.reply_to_message_id
-                if name in waiting:
-                    yield waiting.pop(name), reply
+                message_id = reply.metadata.reply_to_message_id
+                if message_id in waiting:
+                    yield waiting.pop(message_id), reply
                 else:
-                    self._not_awaited(name, reply, sent)
+                    self._report_unexpected(message_id, reply, sent)
             if waiting and time.monotonic() >= deadline:
                 break
             if waiting:
@@ -39,10 +43,10 @@ class Transport:
         self._overdue |= waiting
         yield from ((client, None) for client in waiting.values())
 
-    def _not_awaited(self, name: str, reply: Message, sent: Mapping[str, int]) -> None:
-        if name in self._overdue:
-            client = self._overdue.pop(name)
-            if not reply.has_error():  # an error is the SuperLink's, saying that nothing will come
-                self._stray(client, "it answers late")
-        elif name in sent:
-            self._stray(sent[name], "it answers twice")
+    def _report_unexpected(self, message_id: str, reply: Message, sent: Mapping[str, int]) -> None:
+        if message_id in self._overdue:
+            client = self._overdue.pop(message_id)
+            if not reply.has_error():  # an error comes from the SuperLink and says that there will be no reply
+                self._on_unexpected(client, LATE)
+        elif message_id in sent:
+            self._on_unexpected(sent[message_id], DUPLICATE)

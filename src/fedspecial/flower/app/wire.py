@@ -1,9 +1,11 @@
-"""Our messages on Flower's wire.
+"""The messages between server and sites, as Flower records.
 
-Down: ``arrays`` (the vectors, whole), ``payloads`` (those the site lacks), ``config`` (plan and request as JSON).
-Up:   ``arrays`` (the same vectors, whole, as the site left them, so that Flower's clipping and robust strategies mean
-what they say; the server subtracts), ``uploads``, ``metrics``, ``config`` (the answer as JSON).
-Before memory is taken for an array, its header is held against what was sent or against the limit of sizes.
+To a site:   ``arrays`` (the vectors, as full values), ``payloads`` (those the site does not have yet), ``config`` (plan
+             and request as JSON).
+To the server: ``arrays`` (the same vectors after training, as full values, so that Flower's clipping and robust
+             strategies can be applied to them; the server computes the differences), ``uploads``, ``metrics``,
+             ``config`` (the reply header as JSON).
+The header of an array is checked against the vector that was sent before memory is allocated for the array.
 """
 
 from __future__ import annotations
@@ -17,26 +19,37 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDic
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass as validated
 
-from fedspecial.flower.app.arrays import Refused, Values, is_finite, read, record_of, values_of
+from fedspecial.flower.arrays import (
+    NamedArrays,
+    RefusedReply,
+    arrays_to_record,
+    is_finite,
+    read_array,
+    record_to_arrays,
+)
 
-if TYPE_CHECKING:  # a node that only says who it is needs no torch
+if TYPE_CHECKING:  # a site that only identifies itself does not need torch
     from torch import Tensor
 
     from fedspecial.core.messages import Broadcast, Tensors
 
 Numbers = dict[str, int | float]
-Count = Annotated[int, Field(ge=0)]
+NonNegative = Annotated[int, Field(ge=0)]
 
-TRAIN, EVALUATE, ASK, HELLO = "train", "evaluate", "query.ask", "query.hello"
+TRAIN, EVALUATE, QUERY, IDENTIFY = "train", "evaluate", "query.method", "query.identify"
+"""Flower's message types; "query.NAME" calls the function that is registered with ``@app.query("NAME")``."""
 
 
 @dataclass(frozen=True)
-class Request:
-    """What a site is asked, beside the arrays.
+class SiteRequest:
+    """A request to one site, without the arrays.
 
-    run:      the federation's run, so that states of different runs do not meet
-    payloads: content of each payload by name · base: the version of its state that the site is to start from ·
-    version:  the name of the state it ends with · keep: versions that the server may still come back to
+    run:      identifies the run, so that a site does not mix states of different runs
+    query:    name of the method's query, for requests of that kind
+    payloads: name → hash of each payload
+    base:     version of the client state from which the site starts
+    version:  version under which the site stores the client state afterwards
+    keep:     versions that the server may still return to
     """
 
     run: str
@@ -44,7 +57,7 @@ class Request:
     task: int = 0
     round: int = 0
     client_lr: float = 0.0
-    stage: str = ""
+    query: str = ""
     numbers: Numbers = field(default_factory=dict)
     roles: dict[str, str] = field(default_factory=dict)
     payloads: dict[str, str] = field(default_factory=dict)
@@ -58,10 +71,12 @@ class Request:
 
 @validated(frozen=True, config=ConfigDict(strict=True, extra="forbid"))
 class ReplyHeader:
-    """What a site says beside the arrays. It is not believed before its types are looked at.
+    """A site's reply without the arrays. Types are validated, since the site is not trusted.
 
-    problem: why there is no update · missing: payloads it does not hold · kept: it has a state of the version asked for
-    counts:  task → right answers and samples
+    problem:     why there is no update
+    missing:     payloads that the site does not have
+    state_saved: the site stored a client state under the requested version
+    counts:      task → correct predictions and number of samples
     """
 
     site: str
@@ -70,112 +85,115 @@ class ReplyHeader:
     round: int
     problem: str | None = None
     missing: list[str] = Field(default_factory=list)
-    kept: bool = False
-    steps: Count = 0
-    samples: Count = 0
+    state_saved: bool = False
+    steps: NonNegative = 0
+    samples: NonNegative = 0
     loss: float = 0.0
     numbers: Numbers = Field(default_factory=dict)
-    memory: Count = 0
-    paper_memory: Count = 0
-    counts: dict[str, tuple[Count, Count]] = Field(default_factory=dict)
+    memory: NonNegative = 0
+    paper_memory: NonNegative = 0
+    counts: dict[str, tuple[NonNegative, NonNegative]] = Field(default_factory=dict)
     release: str = ""
 
 
-def question(
-    kind: str, node: int, plan: str, request: Request, arrays: ArrayRecord | None, payloads: Mapping[str, Tensor]
+_HEADER = TypeAdapter(ReplyHeader)
+
+
+def make_request(
+    kind: str, node: int, plan: str, request: SiteRequest, arrays: ArrayRecord | None, payloads: Mapping[str, Tensor]
 ) -> Message:
-    """The message of one request; `payloads` are those to be sent along."""
+    """The message to a site; `payloads` are those that it does not have yet."""
     content = RecordDict({"config": ConfigRecord({"plan": plan, "request": json.dumps(vars(request))})})
     if arrays:
         content["arrays"] = arrays
     if payloads:
-        content["payloads"] = to_record(payloads)
+        content["payloads"] = tensors_to_record(payloads)
     return Message(content, dst_node_id=node, message_type=kind)
 
 
-def request_of(message: Message) -> tuple[str, Request]:
-    """(plan, request) of a message that a site has got."""
+def read_request(message: Message) -> tuple[str, SiteRequest]:
+    """(plan as JSON, request) of a message that a site received."""
     config = message.content["config"]
-    return str(config["plan"]), Request(**json.loads(str(config["request"])))
+    return str(config["plan"]), SiteRequest(**json.loads(str(config["request"])))
 
 
-def broadcast_of(message: Message, request: Request, held: Mapping[str, Tensor]) -> Broadcast:
-    """The broadcast that a message stands for; `held`: payloads that the site has kept or that have just come."""
+def read_broadcast(message: Message, request: SiteRequest, payloads: Mapping[str, Tensor]) -> Broadcast:
+    """The broadcast in a message. `payloads`: hash → payload, both stored ones and those of this message."""
     from fedspecial.core.messages import Broadcast
 
-    vectors = tensors_in(message, "arrays")
-    payloads = {name: held[digest] for name, digest in request.payloads.items()}
-    return Broadcast(request.task, request.round, vectors, payloads, request.numbers, request.roles)
+    vectors = read_tensors(message, "arrays")
+    named = {name: payloads[digest] for name, digest in request.payloads.items()}
+    return Broadcast(request.task, request.round, vectors, named, request.numbers, request.roles)
 
 
-def tensors_in(message: Message, name: str) -> Tensors:
-    """The tensors of a record of that name; none where there is no such record."""
+def read_tensors(message: Message, name: str) -> Tensors:
+    """The tensors of the record with this name; empty if there is no such record."""
     record = message.content.get(name)
-    return from_record(record) if isinstance(record, ArrayRecord) else {}
+    return record_to_tensors(record) if isinstance(record, ArrayRecord) else {}
 
 
-def answer(message: Message, answered: ReplyHeader, vectors: Tensors, uploads: Tensors) -> Message:
-    """A site's reply; ``num-examples`` is what Flower's own strategies weigh by."""
+def make_reply(message: Message, header: ReplyHeader, vectors: Tensors, uploads: Tensors) -> Message:
+    """A site's reply; ``num-examples`` is the weight that Flower's own strategies use."""
     content = RecordDict(
         {
-            "metrics": MetricRecord({"num-examples": answered.samples, "steps": answered.steps, "loss": answered.loss}),
-            "config": ConfigRecord({"answer": json.dumps(vars(answered))}),
+            "metrics": MetricRecord({"num-examples": header.samples, "steps": header.steps, "loss": header.loss}),
+            "config": ConfigRecord({"reply": json.dumps(vars(header))}),
         }
     )
     if vectors:
-        content["arrays"] = to_record(vectors)
+        content["arrays"] = tensors_to_record(vectors)
     if uploads:
-        content["uploads"] = to_record(uploads)
+        content["uploads"] = tensors_to_record(uploads)
     return Message(content, reply_to=message)
 
 
-def introduction_of(reply: Message) -> ReplyHeader:
-    """What a site says of itself; refused where that cannot be read."""
+def read_header(reply: Message) -> ReplyHeader:
+    """The header of a reply; raises `RefusedReply` if it is invalid."""
     try:
-        return _ANSWERED.validate_json(str(reply.content["config"]["answer"]))
+        return _HEADER.validate_json(str(reply.content["config"]["reply"]))
     except (KeyError, ValidationError):
-        raise Refused("its answer cannot be read") from None
+        raise RefusedReply("the header of the reply is invalid") from None
 
 
-def answered_of(reply: Message, request: Request) -> ReplyHeader:
-    """What a site says; refused where it does not answer this request."""
-    found = introduction_of(reply)
-    if (found.task, found.round) != (request.task, request.round):
-        raise Refused(f"it answers for task {found.task} round {found.round + 1}")
-    if found.client != request.client:
-        raise Refused(f"it answers as client {found.client}")
-    return found
+def read_header_for(reply: Message, request: SiteRequest) -> ReplyHeader:
+    """The header of a reply; raises `RefusedReply` if it does not match the request."""
+    header = read_header(reply)
+    if (header.task, header.round) != (request.task, request.round):
+        raise RefusedReply(f"the reply is for task {header.task} round {header.round + 1}")
+    if header.client != request.client:
+        raise RefusedReply(f"the reply is from client {header.client}")
+    return header
 
 
-def values_of_reply(reply: Message, sent: Tensors) -> Values:
-    """The vectors of a reply, views of what came; other names, shapes or types than those sent are refused."""
+def read_vectors(reply: Message, sent: Tensors) -> NamedArrays:
+    """The vectors of a reply, without a copy; raises `RefusedReply` if names, shapes or types are not those sent."""
     record = reply.content.get("arrays")
     if not isinstance(record, ArrayRecord):
-        raise Refused("it carries no vectors")
+        raise RefusedReply("the reply contains no vectors")
     if odd := sent.keys() ^ record.keys():
-        raise Refused(f"'{min(odd)}' " + ("is missing" if min(odd) in sent else "was not sent"))
-    return {name: read(name, record[name], like=tensor.detach().cpu().numpy()) for name, tensor in sent.items()}
+        raise RefusedReply(f"'{min(odd)}' " + ("is missing" if min(odd) in sent else "was not sent"))
+    return {name: read_array(name, record[name], like=tensor.detach().cpu().numpy()) for name, tensor in sent.items()}
 
 
-def uploads_of(reply: Message) -> Tensors:
-    """Tensors for the server's half, which are not averaged; NaN is refused."""
+def read_uploads(reply: Message) -> Tensors:
+    """Tensors for the method's server half, which are not averaged; raises `RefusedReply` on NaN."""
     record = reply.content.get("uploads")
     if not isinstance(record, ArrayRecord):
         return {}
-    for name, value in values_of(record).items():
+    for name, value in record_to_arrays(record).items():
         if not is_finite(value):
-            raise Refused(f"'{name}' holds NaN or infinity")
-    return from_record(record)
+            raise RefusedReply(f"'{name}' contains NaN or infinity")
+    return record_to_tensors(record)
 
 
 def one_line(text: str, length: int = 500) -> str:
-    """What a site wrote, fit for a log: it can neither forge a line nor fill the disk."""
+    """Text from a site, made safe for a log: it can neither imitate another log line nor fill the disk."""
     plain = " ".join("".join(c if c.isprintable() else " " for c in text).split())
     return plain if len(plain) <= length else plain[:length] + "…"
 
 
-def size_of(message: Message) -> int:
-    """Bytes of a message's records as serialised."""
+def message_size(message: Message) -> int:
+    """Serialized size of a message's records, in bytes."""
     size = 0
     for record in message.content.values():
         if isinstance(record, ArrayRecord):
@@ -185,15 +203,12 @@ def size_of(message: Message) -> int:
     return size
 
 
-def to_record(tensors: Mapping[str, Tensor]) -> ArrayRecord:
-    """bfloat16, which NumPy does not know, would not come back as what it was; nothing of ours is bfloat16."""
-    return record_of({name: tensor.detach().cpu().numpy() for name, tensor in tensors.items()})
+def tensors_to_record(tensors: Mapping[str, Tensor]) -> ArrayRecord:
+    """bfloat16 would come back as float32, since NumPy does not have it; no vector of ours is bfloat16."""
+    return arrays_to_record({name: tensor.detach().cpu().numpy() for name, tensor in tensors.items()})
 
 
-def from_record(record: ArrayRecord) -> Tensors:
+def record_to_tensors(record: ArrayRecord) -> Tensors:
     import torch
 
-    return {name: torch.from_numpy(value.copy()) for name, value in values_of(record).items()}
-
-
-_ANSWERED = TypeAdapter(ReplyHeader)
+    return {name: torch.from_numpy(value.copy()) for name, value in record_to_arrays(record).items()}

@@ -1,11 +1,11 @@
-"""An append-only log in which every line seals the one before it.
+"""An append-only log in which each line contains the hash of the line before it.
 
-    {"n": 7, "previous": <seal of line 6>, …, "seal": sha256(this line without its seal)}
+    {"n": 7, "previous": <hash of line 6>, …, "hash": sha256(this line without its hash)}
 
-An edited line breaks its own seal, a removed, inserted or moved one the `previous` of the next. Only a cut tail leaves
-a chain that is whole: it is noticed by the seal of the last line, the *head*, which is kept elsewhere (in the
-checkpoint and the model card). Nothing is ever taken away: a round that is played again is a second attempt, and a
-line that a crash cut off stays and is named by the line after it.
+An edited line no longer matches its own hash. A removed, inserted or moved line no longer matches the `previous` of the
+next one. Only a truncated log still has a consistent chain. It is detected by the hash of the last line, the *head*,
+which is also stored in the checkpoint and in the model card. Lines are never removed: a repeated round is a second
+attempt, and a line that a crash cut off stays in the file and is named by the line after it.
 """
 
 from __future__ import annotations
@@ -23,15 +23,17 @@ from typing import Any
 from fedspecial.errors import InputError
 from fedspecial.flower.governance.round_record import RoundRecord
 
+FORMAT = 2
+"""Version of the log; the lines "started" carry it."""
 GENESIS = "0" * 64
-NEEDED = {"round": {"task", "round", "outcome", "answers", "refusals"}, "border": {"refusals"}}
-"""What a line of an event must have to be one of ours."""
-_SEAL_LENGTH = len(',"seal":""}') + 64
+REQUIRED = {"round": {"task", "round", "outcome", "updates", "refusals"}, "task_boundary": {"refusals"}}
+"""Fields without which a line of this event is not readable."""
+_HASH_LENGTH = len(',"hash":""}') + 64
 
 
 @dataclass
-class Report:
-    """What was found in a log. `head` is the seal of the last line; `problems` name lines, counted from 1."""
+class AuditReport:
+    """What `verify` found. `head` is the hash of the last line; `problems` name lines, counted from 1."""
 
     lines: int = 0
     head: str = GENESIS
@@ -39,53 +41,56 @@ class Report:
     notes: list[str] = field(default_factory=list)
     attempts: Counter[tuple[int, int]] = field(default_factory=Counter)
     outcomes: Counter[str] = field(default_factory=Counter)
-    answered: Counter[str] = field(default_factory=Counter)
-    refused: Counter[str] = field(default_factory=Counter)
+    updates: Counter[str] = field(default_factory=Counter)
+    refusals: Counter[str] = field(default_factory=Counter)
 
     @property
-    def sound(self) -> bool:
+    def intact(self) -> bool:
         return not self.problems
 
 
 class AuditLog:
-    """``AuditLog(path).append_round(record)``; opening an existing file goes on after its last line."""
+    """``AuditLog(path).append_round(record)``. An existing file is continued after its last line."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
         data = path.read_bytes()
+        _check_format(path, data)
         self._size = len(data)
-        if data and _torn_end(data) and not _torn_end(data + b"\n"):
-            self._write(b"\n")  # a crash took nothing but the end of the line
+        if data and _unreadable_end(data) and not _unreadable_end(data + b"\n"):
+            self._write(b"\n")  # the crash cut off only the newline
             data += b"\n"
-        torn = _torn_end(data)
-        report = _examine(data[: len(data) - len(torn)])
-        if not report.sound:
-            raise InputError(f"{path}: the log is not whole, and is not written to ({report.problems[0]})")
+        cut_off = _unreadable_end(data)
+        report = _check(data[: len(data) - len(cut_off)])
+        if not report.intact:
+            raise InputError(
+                f"{path}: the audit log is not intact, so nothing is appended to it ({report.problems[0]})"
+            )
         self.head, self._number, self._attempts = report.head, report.lines, report.attempts
-        if torn:
-            end = b"" if torn.endswith(b"\n") else b"\n"
-            self.append("recovered", {"torn": hashlib.sha256(torn + end).hexdigest()}, after=end)
+        if cut_off:
+            end = b"" if cut_off.endswith(b"\n") else b"\n"
+            self.append("recovered", {"cut_off": hashlib.sha256(cut_off + end).hexdigest()}, prefix=end)
 
     def append_round(self, record: RoundRecord) -> str:
-        """Write one attempt at a round, with its number; returns the new head."""
+        """Write one attempt at a round, with its attempt number; returns the new head."""
         key = (record.task, record.round)
         self._attempts[key] += 1
         return self.append("round", {"attempt": self._attempts[key], **asdict(record)})
 
-    def append(self, event: str, fields: Mapping[str, Any], *, after: bytes = b"") -> str:
-        """Write one line, durably; returns the new head. `after` ends what a crash left unfinished."""
+    def append(self, event: str, fields: Mapping[str, Any], *, prefix: bytes = b"") -> str:
+        """Write and sync one line; returns the new head. `prefix` ends a line that a crash left unfinished."""
         now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-        own = {"n": self._number + 1, "previous": self.head, "time": now, "event": event}
-        body = json.dumps({**own, **fields}, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
-        seal = hashlib.sha256(body.encode()).hexdigest()
-        self._write(after + f'{body[:-1]},"seal":"{seal}"}}\n'.encode())
-        self.head, self._number = seal, self._number + 1
-        return seal
+        common = {"n": self._number + 1, "previous": self.head, "time": now, "event": event}
+        body = json.dumps({**common, **fields}, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+        digest = hashlib.sha256(body.encode()).hexdigest()
+        self._write(prefix + f'{body[:-1]},"hash":"{digest}"}}\n'.encode())
+        self.head, self._number = digest, self._number + 1
+        return digest
 
     def _write(self, data: bytes) -> None:
-        """In one write, so that a kill leaves the line or nothing; a power cut may still tear it."""
+        """A single write, so that a killed process leaves all of the line or none; only a power cut can split it."""
         descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND)
         try:
             if os.fstat(descriptor).st_size != self._size:
@@ -99,84 +104,92 @@ class AuditLog:
             raise OSError(f"{self.path}: only {written} of {len(data)} bytes could be written")
 
 
-def verify(path: Path, head: str | None = None) -> Report:
-    """Whether a log is whole, and reaches `head` if that is given."""
+def verify(path: Path, head: str | None = None) -> AuditReport:
+    """Check the chain of hashes and, if `head` is given, that the log contains it."""
     try:
         data = path.read_bytes()
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror})") from None
-    seals: list[str] = []
-    report = _examine(data, seals)
-    if head is not None and head not in (*seals, GENESIS):
-        report.problems.append(f"the head {head} is not in the log: its end was cut off, or it is another log")
+    _check_format(path, data)
+    hashes: list[str] = []
+    report = _check(data, hashes)
+    if head is not None and head not in (*hashes, GENESIS):
+        report.problems.append(f"the head {head} is not in the log: the log was truncated, or it is a different log")
     return report
 
 
-def lines(path: Path) -> Iterator[dict[str, Any]]:
-    """The lines of a log that can be read, in order; whether they are sound is for `verify` to say."""
+def read_lines(path: Path) -> Iterator[dict[str, Any]]:
+    """The readable lines of a log, in order, unchecked; `verify` checks them."""
     for row in path.read_bytes().splitlines(keepends=True):
-        line = _read(row)
+        line = _parse(row)
         if line is not None:
             yield line
 
 
-def _examine(data: bytes, seals: list[str] | None = None) -> Report:
-    report, torn = Report(), b""
+def _check_format(path: Path, data: bytes) -> None:
+    """Version 1 named the hash of a line "seal"."""
+    first = data.split(b"\n", 1)[0]
+    if first.startswith(b'{"n":1,') and first.endswith(b'"}') and first[-_HASH_LENGTH:].startswith(b',"seal":"'):
+        raise InputError(f"{path}: it is an audit log of format 1; this version of fedspecial reads format {FORMAT}")
+
+
+def _check(data: bytes, hashes: list[str] | None = None) -> AuditReport:
+    report, unreadable = AuditReport(), b""
     for number, row in enumerate(data.splitlines(keepends=True), 1):
-        line = _read(row)
+        line = _parse(row)
         if line is None:
-            torn += row
+            unreadable += row
             continue
-        if torn and line.get("torn") == hashlib.sha256(torn).hexdigest():
+        if unreadable and line.get("cut_off") == hashlib.sha256(unreadable).hexdigest():
             report.notes.append(f"line {number - 1} was cut off by a crash")
-        elif torn:
+        elif unreadable:
             report.problems.append(f"line {number - 1} cannot be read")
-        torn = b""
+        unreadable = b""
         _check_line(report, number, row[:-1], line)
         _count(report, line)
-        report.lines, report.head = line["n"], line["seal"]
-        if seals is not None:
-            seals.append(line["seal"])
-    if torn:
+        report.lines, report.head = line["n"], line["hash"]
+        if hashes is not None:
+            hashes.append(line["hash"])
+    if unreadable:
         report.problems.append("the last line is cut off or cannot be read")
     return report
 
 
-def _torn_end(data: bytes) -> bytes:
-    """What stands after the last line that can be read: a write that a crash interrupted."""
+def _unreadable_end(data: bytes) -> bytes:
+    """The bytes after the last readable line: a write that a crash interrupted."""
     rows = data.splitlines(keepends=True)
-    whole = max((number for number, row in enumerate(rows, 1) if _read(row) is not None), default=0)
-    return b"".join(rows[whole:])
+    readable = max((number for number, row in enumerate(rows, 1) if _parse(row) is not None), default=0)
+    return b"".join(rows[readable:])
 
 
-def _check_line(report: Report, number: int, raw: bytes, line: Mapping[str, Any]) -> None:
-    sealed = hashlib.sha256(raw[:-_SEAL_LENGTH] + b"}").hexdigest()
-    if sealed != line["seal"]:
+def _check_line(report: AuditReport, number: int, raw: bytes, line: Mapping[str, Any]) -> None:
+    computed = hashlib.sha256(raw[:-_HASH_LENGTH] + b"}").hexdigest()
+    if computed != line["hash"]:
         report.problems.append(f"line {number} was edited")
     if line["previous"] != report.head:
         report.problems.append(f"line {number} does not follow the one before it: lines were removed, moved or added")
     elif line["n"] != report.lines + 1:
-        report.problems.append(f"line {number} bears the number {line['n']}")
+        report.problems.append(f"line {number} has the number {line['n']}")
 
 
-def _count(report: Report, line: Mapping[str, Any]) -> None:
-    if line["event"] == "border":
-        report.refused.update(str(refusal["site"]) for refusal in line["refusals"])
+def _count(report: AuditReport, line: Mapping[str, Any]) -> None:
+    if line["event"] == "task_boundary":
+        report.refusals.update(str(refusal["site"]) for refusal in line["refusals"])
     if line["event"] != "round":
         return
     report.attempts[line["task"], line["round"]] += 1
     report.outcomes[line["outcome"]] += 1
-    report.answered.update(str(answer["site"]) for answer in line["answers"])
-    report.refused.update(str(refusal["site"]) for refusal in line["refusals"])
+    report.updates.update(str(update["site"]) for update in line["updates"])
+    report.refusals.update(str(refusal["site"]) for refusal in line["refusals"])
 
 
-def _read(row: bytes) -> dict[str, Any] | None:
-    """A line, or None where it is none of ours or has no end."""
+def _parse(row: bytes) -> dict[str, Any] | None:
+    """A line, or None if it is incomplete or not in the format of this log."""
     try:
         line = json.loads(row if row.endswith(b"\n") else b"")
     except ValueError:
         return None
-    known = {"n": int, "previous": str, "event": str, "seal": str}
-    if not isinstance(line, dict) or not all(isinstance(line.get(key), kind) for key, kind in known.items()):
+    types = {"n": int, "previous": str, "event": str, "hash": str}
+    if not isinstance(line, dict) or not all(isinstance(line.get(key), kind) for key, kind in types.items()):
         return None
-    return line if NEEDED.get(line["event"], set()) <= line.keys() else None
+    return line if REQUIRED.get(line["event"], set()) <= line.keys() else None

@@ -1,4 +1,4 @@
-"""What the server of a federation asks of a round, and what it does when it does not get it."""
+"""The policy of a federation's rounds: quorum, timeouts, retries, and the limits of the promotion gate."""
 
 from __future__ import annotations
 
@@ -10,93 +10,93 @@ from typing import Any, Literal, get_args
 
 from fedspecial.config import Settings, parse_pairs
 from fedspecial.errors import InputError
-from fedspecial.flower.governance.promotion import Limits
+from fedspecial.flower.governance.promotion import PromotionLimits
 
-OnMissing = Literal["retry", "hold", "stop"]
+OnNoQuorum = Literal["retry", "skip", "stop"]
 
 
 @dataclass(frozen=True)
-class Policy:
+class RoundPolicy:
     """
-    quorum:         part of the sites asked whose answers must be usable, or the round is not completed
-    on_missing:     then: ask again (retry), go on with the old model (hold), or end the run (stop)
-    retries:        how often a round is asked again before the run ends
-    answer_seconds: how long a site may take to answer
-    wait_seconds:   how long to wait for enough sites to be there
-    max_megabytes:  the largest answer that is looked at
-    max_drop, max_site_drop, allow_unknown: limits of the promotion gate, see `promotion.Limits`
+    quorum:              fraction of the requested sites whose replies must be usable for the round to count
+    on_no_quorum:        without a quorum: repeat the request (retry), continue with the old model (skip), or end the
+                         run (stop)
+    retries:             how often the request of a round is repeated before the run stops
+    reply_seconds:       how long a site may take to reply
+    wait_seconds:        how long the server waits for enough sites to connect
+    max_reply_megabytes: larger replies are refused without being read
+    max_drop, max_site_drop, allow_unknown: limits of the promotion gate, see `PromotionLimits`
     """
 
     quorum: float = 0.5
-    on_missing: OnMissing = "retry"
+    on_no_quorum: OnNoQuorum = "retry"
     retries: int = 3
-    answer_seconds: float = 3600.0
+    reply_seconds: float = 3600.0
     wait_seconds: float = 600.0
-    max_megabytes: float = 2000.0
+    max_reply_megabytes: float = 2000.0
     max_drop: float = 0.02
     max_site_drop: float = 0.05
     allow_unknown: bool = False
 
     def __post_init__(self) -> None:
         for field in fields(self):
-            object.__setattr__(self, field.name, _typed(field.name, getattr(self, field.name), type(field.default)))
+            value = _check_type(field.name, getattr(self, field.name), type(field.default))
+            object.__setattr__(self, field.name, value)
         if not 0 < self.quorum <= 1:
             raise InputError(f"quorum={self.quorum:g}: must be above 0 and at most 1")
-        if self.on_missing not in get_args(OnMissing):
-            raise InputError(f"on_missing={self.on_missing}: expected {', '.join(get_args(OnMissing))}")
+        if self.on_no_quorum not in get_args(OnNoQuorum):
+            raise InputError(f"on_no_quorum={self.on_no_quorum}: expected {', '.join(get_args(OnNoQuorum))}")
         if self.retries < 0:
             raise InputError(f"retries={self.retries}: must be 0 or more")
-        for name in ("answer_seconds", "wait_seconds", "max_megabytes"):
+        for name in ("reply_seconds", "wait_seconds", "max_reply_megabytes"):
             if not getattr(self, name) > 0:
                 raise InputError(f"{name}={getattr(self, name):g}: must be above 0")
         _ = self.limits
 
     @property
-    def limits(self) -> Limits:
-        return Limits(self.max_drop, self.max_site_drop, self.allow_unknown)
+    def limits(self) -> PromotionLimits:
+        return PromotionLimits(self.max_drop, self.max_site_drop, self.allow_unknown)
 
-    def needed(self, asked: int) -> int:
-        """Usable answers that so many make a quorum of; at least one."""
-        return max(1, math.ceil(self.quorum * asked - 1e-9))  # 0.55 · 20 is a hair above 11 in floating point
+    def quorum_size(self, requested: int) -> int:
+        """How many usable replies are a quorum of this many requests; at least one."""
+        return max(1, math.ceil(self.quorum * requested - 1e-9))  # 0.55 · 20 is slightly above 11 in floating point
 
-    def enough(self, usable: int, asked: int) -> bool:
-        return asked > 0 and usable >= self.needed(asked)
-
-    def as_words(self) -> dict[str, Any]:
+    def settings(self) -> dict[str, Any]:
         return asdict(self)
 
     @classmethod
-    def take(cls, settings: Mapping[str, Any]) -> tuple[Policy, dict[str, Any]]:
-        """The policy among the words of a run, and the words that remain."""
-        own = {field.name for field in fields(cls)}
-        mine = {word: value for word, value in settings.items() if word in own}
-        return cls(**mine), {word: value for word, value in settings.items() if word not in own}
+    def split_settings(cls, settings: Mapping[str, Any]) -> tuple[RoundPolicy, dict[str, Any]]:
+        """(the policy in these settings, all other settings)."""
+        names = {field.name for field in fields(cls)}
+        own = {name: value for name, value in settings.items() if name in names}
+        return cls(**own), {name: value for name, value in settings.items() if name not in names}
 
 
-def settle(run_config: Mapping[str, Any]) -> tuple[Policy, Settings]:
-    """Flower's run config, taken apart: the policy, and the words of the run as `config.merge_settings` takes them.
+def split_run_config(run_config: Mapping[str, Any]) -> tuple[RoundPolicy, Settings]:
+    """Split Flower's run config into the policy and the settings of the run, as `config.merge_settings` reads them.
 
-    `hyper` and `more` hold further words as one text, since Flower knows only those that stand in pyproject.toml.
+    Flower accepts only keys that are listed in pyproject.toml. So further settings are given as text, in `hyper` and
+    `more`.
     """
-    policy, settings = Policy.take(run_config)
-    for name in ("hyper", "more"):
-        text = str(settings.pop(name, ""))
+    policy, settings = RoundPolicy.split_settings(run_config)
+    for key in ("hyper", "more"):
+        text = str(settings.pop(key, ""))
         try:
             pairs = parse_pairs(shlex.split(text))
         except ValueError as error:
-            raise InputError(f"{name}={text}: {error}") from None
-        for word, value in pairs.items():
-            if word in settings or word in policy.as_words():
-                raise InputError(f"{name}: {word}={value} is given twice")
-            settings[word] = value
+            raise InputError(f"{key}={text}: {error}") from None
+        for name, value in pairs.items():
+            if name in settings or name in policy.settings():
+                raise InputError(f"{key}: {name}={value} is given twice")
+            settings[name] = value
     return policy, settings
 
 
-def _typed(name: str, value: Any, kind: type) -> Any:
-    """Whole numbers may stand for others; nothing else is turned into something else."""
+def _check_type(name: str, value: Any, kind: type) -> Any:
+    """An int is accepted for a float; nothing else is converted."""
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     if type(value) is not kind:
-        names = {float: "a number", int: "a whole number", bool: "true or false", str: "a word"}
-        raise InputError(f"{name}={value}: expected {names[kind]}")
+        expected = {float: "a number", int: "an integer", bool: "true or false", str: "text"}
+        raise InputError(f"{name}={value}: expected {expected[kind]}")
     return value

@@ -1,19 +1,24 @@
-"""What the server writes down about one attempt at a round. Needs neither Flower nor torch."""
+"""The record of one attempt at a round, as the audit log keeps it. Needs neither Flower nor torch."""
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-Site = int | str
-Outcome = Literal["completed", "held", "failed"]
+import numpy as np
+from numpy.typing import NDArray
+
+SiteName = int | str
+RoundOutcome = Literal["completed", "skipped", "failed"]
 
 
 @dataclass(frozen=True)
 class Refusal:
     """One reply that was not used: which site, and why."""
 
-    site: Site
+    site: SiteName
     reason: str
 
     def __str__(self) -> str:
@@ -21,32 +26,74 @@ class Refusal:
 
 
 @dataclass(frozen=True)
-class Answer:
-    """One reply that was used: its size and hash as received, and the norm of the update it stands for."""
+class UpdateRecord:
+    """One reply that was used: its size and hash as received, and the norm of its update."""
 
-    site: Site
+    site: SiteName
     bytes: int
     sha256: str
     norm: float
+
+    @staticmethod
+    def of(site: SiteName, size: int, arrays: Mapping[str, NDArray[Any]], norm: float) -> UpdateRecord:
+        sha = hashlib.sha256()
+        for name in sorted(arrays):
+            sha.update(name.encode())
+            sha.update(np.ascontiguousarray(arrays[name]).data)
+        return UpdateRecord(site, size, sha.hexdigest(), norm)
 
 
 @dataclass(frozen=True)
 class RoundRecord:
     """One attempt at a round.
 
-    outcome:     completed (the model is the new one), held (too few answers: the old one stays), failed (given up)
-    model_*:     hashes of the model before and after; equal unless completed
-    drift:       distance to the anchor after the round, where there is one
-    certificate: the caps that drift is held against, as `theory` gives them
+    requested: the sites that were sent a training request
+    outcome:   completed (there is a new model), skipped (no quorum, the model stays as it is, the run continues),
+               failed (no quorum, the run stops)
+    model_*:   hashes of the model before and after; equal unless the round was completed
+    drift:     distance of the model to the anchor after the round, if there is an anchor
     """
 
     task: int
     round: int
-    asked: list[Site]
-    outcome: Outcome
+    requested: list[SiteName]
+    outcome: RoundOutcome
     model_before: str
     model_after: str
-    answers: list[Answer] = field(default_factory=list)
+    updates: list[UpdateRecord] = field(default_factory=list)
     refusals: list[Refusal] = field(default_factory=list)
     drift: float | None = None
-    certificate: dict[str, Any] | None = None
+
+
+@dataclass
+class RoundCollector:
+    """Collects, while a round runs, what its record will contain.
+
+    refusals:   since the last record was written, so they may include replies to earlier requests
+    audit_head: hash of the last line of the audit log; the checkpoint stores it
+    """
+
+    requested: list[str] = field(default_factory=list)
+    updates: dict[str, UpdateRecord] = field(default_factory=dict)
+    refusals: list[Refusal] = field(default_factory=list)
+    audit_head: str = ""
+
+    def begin_round(self, requested: list[str]) -> None:
+        self.requested, self.updates = requested, {}
+
+    def add_update(self, site: str, update: UpdateRecord) -> None:
+        self.updates[site] = update
+
+    def add_refusal(self, site: str, reason: str) -> None:
+        """The site may still send a usable reply if the request is repeated."""
+        self.refusals.append(Refusal(site, reason))
+
+    def withdraw_update(self, site: str, reason: str) -> None:
+        """Turn an update that the engine accepted but the loop did not average into a refusal."""
+        if self.updates.pop(site, None) is not None:
+            self.add_refusal(site, reason)
+
+    def take_refusals(self) -> list[Refusal]:
+        """Return the refusals collected so far and start a new list."""
+        refusals, self.refusals = self.refusals, []
+        return refusals

@@ -1,7 +1,7 @@
-"""Keys and certificates of a federation: an authority, the SuperLink's certificate, one key pair a node.
+"""Keys and certificates of a federation: a certificate authority, the SuperLink's certificate, a key pair per node.
 
-Made with the `cryptography` package that Flower brings; all on the curve P-384. Private keys can be read by their owner
-only, and nothing that exists is ever written over.
+They are created with the `cryptography` package, a dependency of Flower, on the curve P-384. Private keys are readable
+by their owner only. Existing files are never overwritten.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LOCAL_HOSTS = ("localhost", "127.0.0.1")
 
 @dataclass(frozen=True)
 class Authority:
-    """certificate: given to every node and operator · key: stays where certificates are made"""
+    """certificate: given to every node and operator · key: stays where certificates are created"""
 
     certificate: Path
     key: Path
@@ -34,7 +34,7 @@ class Authority:
 
 @dataclass(frozen=True)
 class ServerIdentity:
-    """What a SuperLink needs for TLS."""
+    """The files that a SuperLink needs for TLS."""
 
     authority: Path
     certificate: Path
@@ -43,7 +43,7 @@ class ServerIdentity:
 
 @dataclass(frozen=True)
 class NodeKey:
-    """private: stays at the site · public: is registered at the SuperLink under the site's name"""
+    """private: stays at the site · public: registered at the SuperLink under the site's name"""
 
     name: str
     private: Path
@@ -51,9 +51,9 @@ class NodeKey:
 
 
 def make_authority(folder: Path, *, days: int = 3650) -> Authority:
-    """``ca.pem`` and ``ca.key``: whoever has the first can check the server, whoever has the second can be it."""
+    """Create ``ca.pem``, which verifies the server, and ``ca.key``, which can create certificates of servers."""
     key = ec.generate_private_key(ec.SECP384R1())
-    subject = _named("Federation authority")
+    subject = _common_name("Federation authority")
     usage = _usage(key_cert_sign=True, crl_sign=True)
     certificate = (
         _builder(subject, subject, key.public_key(), days)
@@ -61,15 +61,15 @@ def make_authority(folder: Path, *, days: int = 3650) -> Authority:
         .add_extension(usage, critical=True)
         .sign(key, hashes.SHA384())
     )
-    made = Authority(folder / "ca.pem", folder / "ca.key")
-    _write_all({made.key: (_pem(key), 0o600), made.certificate: (_pem(certificate), 0o644)})
-    return made
+    created = Authority(folder / "ca.pem", folder / "ca.key")
+    _write_all({created.key: (_pem(key), 0o600), created.certificate: (_pem(certificate), 0o644)})
+    return created
 
 
 def make_server_identity(
     folder: Path, authority: Authority, *, hosts: Sequence[str] = (), days: int = 825
 ) -> ServerIdentity:
-    """``server.pem`` and ``server.key``, good for this machine and for `hosts` (names or addresses)."""
+    """Create ``server.pem`` and ``server.key``, valid for this machine and for `hosts` (names or addresses)."""
     try:
         issuer = x509.load_pem_x509_certificate(authority.certificate.read_bytes())
         signer = serialization.load_pem_private_key(authority.key.read_bytes(), password=None)
@@ -80,7 +80,7 @@ def make_server_identity(
     key = ec.generate_private_key(ec.SECP384R1())
     names = list(dict.fromkeys([*LOCAL_HOSTS, *hosts]))
     certificate = (
-        _builder(_named("SuperLink"), issuer.subject, key.public_key(), days)
+        _builder(_common_name("SuperLink"), issuer.subject, key.public_key(), days)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(x509.SubjectAlternativeName([_host(name) for name in names]), critical=False)
         .add_extension(_usage(digital_signature=True), critical=True)
@@ -88,30 +88,30 @@ def make_server_identity(
         .add_extension(_authority_identifier(signer), critical=False)
         .sign(signer, hashes.SHA384())
     )
-    made = ServerIdentity(authority.certificate, folder / "server.pem", folder / "server.key")
-    _write_all({made.key: (_pem(key), 0o600), made.certificate: (_pem(certificate), 0o644)})
-    return made
+    created = ServerIdentity(authority.certificate, folder / "server.pem", folder / "server.key")
+    _write_all({created.key: (_pem(key), 0o600), created.certificate: (_pem(certificate), 0o644)})
+    return created
 
 
 def make_node_key(folder: Path, name: str) -> NodeKey:
-    """``NAME`` and ``NAME.pub`` in OpenSSH form, as ``flower-supernode`` and ``flwr supernode register`` read them."""
+    """Create ``NAME`` and ``NAME.pub`` in the OpenSSH format that Flower's commands read."""
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
-        raise InputError(f"node={name}: a name is made of letters, digits, '.', '_' and '-'")
+        raise InputError(f"node={name}: a name may contain letters, digits, '.', '_' and '-'")
     key = ec.generate_private_key(ec.SECP384R1())
     private = key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH, serialization.NoEncryption()
     )
     public = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
-    made = NodeKey(name, folder / name, folder / f"{name}.pub")
-    _write_all({made.private: (private, 0o600), made.public: (public + f" {name}\n".encode(), 0o644)})
-    return made
+    created = NodeKey(name, folder / name, folder / f"{name}.pub")
+    _write_all({created.private: (private, 0o600), created.public: (public + f" {name}\n".encode(), 0o644)})
+    return created
 
 
 def _builder(
     subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, days: int
 ) -> x509.CertificateBuilder:
     if days < 1:
-        raise InputError(f"days={days}: a certificate must be good for at least one")
+        raise InputError(f"days={days}: a certificate must be valid for at least one day")
     now = datetime.datetime.now(datetime.UTC)
     return (
         x509.CertificateBuilder()
@@ -119,13 +119,13 @@ def _builder(
         .issuer_name(issuer)
         .public_key(key)
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(hours=1))  # clocks of sites differ
+        .not_valid_before(now - datetime.timedelta(hours=1))  # the clocks of sites differ
         .not_valid_after(now + datetime.timedelta(days=days))
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
     )
 
 
-def _named(name: str) -> x509.Name:
+def _common_name(name: str) -> x509.Name:
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
 
 
@@ -146,23 +146,23 @@ def _host(name: str) -> x509.GeneralName:
         return x509.IPAddress(ipaddress.ip_address(name))
     except ValueError:
         if not re.fullmatch(r"(\*\.)?[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?", name):
-            raise InputError(f"host={name}: neither an address nor the name of a host (without a port)") from None
+            raise InputError(f"host={name}: neither an IP address nor a host name (without a port)") from None
         return x509.DNSName(name)
 
 
-def _pem(thing: ec.EllipticCurvePrivateKey | x509.Certificate) -> bytes:
-    if isinstance(thing, x509.Certificate):
-        return thing.public_bytes(serialization.Encoding.PEM)
-    return thing.private_bytes(
+def _pem(item: ec.EllipticCurvePrivateKey | x509.Certificate) -> bytes:
+    if isinstance(item, x509.Certificate):
+        return item.public_bytes(serialization.Encoding.PEM)
+    return item.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
 
 
 def _write_all(files: dict[Path, tuple[bytes, int]]) -> None:
-    """New files only: a lost key cannot be had again."""
+    """Create new files only: an overwritten key cannot be recovered. So this is not `write_atomic`, which replaces."""
     for path in files:
         if os.path.lexists(path):
-            raise InputError(f"{path}: it exists already; keys and certificates are never written over")
+            raise InputError(f"{path}: the file exists already; keys and certificates are never overwritten")
     for path, (data, mode) in files.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)

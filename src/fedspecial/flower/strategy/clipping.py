@@ -1,17 +1,18 @@
-"""Clipping that holds for every array: what leaves a site differs from the model by at most C.
+"""Clipping of client updates over all arrays: a reply differs from the model that was sent by at most C.
 
     θ_c ← θ + (θ_c − θ)·min(1, C / ‖θ_c − θ‖)
 
-The norm is over all floating-point arrays together, in float64, scalars included; an update of zero stays zero. The
-bound holds up to the rounding of the weights' own type, since full weights travel.
-Integer arrays (counters) are data of the site as well and have no norm that could be bounded: they go back to the
-server's values. Flower's own clipping misses scalars and fails on integers and on zero updates.
+The norm is taken over all floating-point arrays together, in float64 and including scalars. A zero update stays zero.
+The bound holds up to rounding in the type of the weights, since clients send full weights. Integer arrays (counters)
+depend on the client's data too, but have no meaningful norm, so they are reset to the server's values. Flower's own
+clipping ignores scalars and fails on integer arrays and on zero updates.
 
-At the site: ``ClientApp(mods=[clipping_mod(1.0)])``. At the server, where a site's word is not enough:
+At the client: ``ClientApp(mods=[clipping_mod(1.0)])``. At the server, if clients are not trusted to clip:
 
     SpecialStrategy(ClippedReplies(DifferentialPrivacyClientSideFixedClipping(FedAvg(), 1.0, C, n), C))
 
-Noise and accountant are Flower's, over the clipped average; the anchor comes after both and costs no privacy.
+Noise and privacy accounting are Flower's and apply to the clipped average. The anchor is applied afterwards, which
+costs no privacy.
 """
 
 from __future__ import annotations
@@ -28,18 +29,18 @@ from flwr.serverapp.strategy import Strategy
 from numpy.typing import NDArray
 
 from fedspecial.errors import InputError
-from fedspecial.flower.app.arrays import Values, is_float, read, record_of, values_like, values_of
+from fedspecial.flower.arrays import NamedArrays, arrays_to_record, is_float, read_array, record_to_arrays, reply_arrays
 
-NORM_KEY = "clipping_norm"  # the word in which Flower's client-side privacy wrapper sends C
+NORM_KEY = "clipping_norm"  # the key under which Flower's client-side privacy wrapper sends C
 
 ClientFunction = Callable[[Message, Context], Message]
 
 
 @dataclass(frozen=True)
 class Clipped:
-    """The clipped weights, the norm before, and whether it was above C."""
+    """The clipped weights, the norm of the update before clipping, and whether it was above C."""
 
-    values: Values
+    arrays: NamedArrays
     norm: float
     was_clipped: bool
 
@@ -51,25 +52,25 @@ def update_norm(new: Mapping[str, NDArray[Any]], old: Mapping[str, NDArray[Any]]
 
 
 def clip(new: Mapping[str, NDArray[Any]], old: Mapping[str, NDArray[Any]], limit: float) -> Clipped:
-    """`new`, moved towards `old` until the norm of the difference is at most `limit`."""
+    """Move `new` towards `old` until the norm of the difference is at most `limit`."""
     _check_limit(limit)
     norm = update_norm(new, old)
-    values = {}
+    arrays = {}
     for name, before in old.items():
         if not is_float(before):
-            values[name] = before
+            arrays[name] = before
         elif norm <= limit:
-            values[name] = new[name]
+            arrays[name] = new[name]
         else:
-            moved = before + _difference(new[name], before) * (limit / norm)
-            values[name] = np.asarray(moved, dtype=before.dtype)
-    return Clipped(values, norm, norm > limit)
+            clipped = before + _difference(new[name], before) * (limit / norm)
+            arrays[name] = np.asarray(clipped, dtype=before.dtype)
+    return Clipped(arrays, norm, norm > limit)
 
 
 def clipping_mod(limit: float | None = None) -> Callable[[Message, Context, ClientFunction], Message]:
-    """A client mod. `limit` is the site's own; where the server sends one too, the smaller holds.
+    """A Flower client mod. `limit` is the client's own limit; if the server sends one too, the smaller one applies.
 
-    A reply with arrays beside the weights, which nothing bounds, does not leave the site: it becomes an error.
+    Arrays other than the weights cannot be bounded, so a reply that contains any is not sent: it becomes an error.
     """
     if limit is not None:
         _check_limit(limit)
@@ -77,31 +78,31 @@ def clipping_mod(limit: float | None = None) -> Callable[[Message, Context, Clie
     def mod(message: Message, context: Context, call_next: ClientFunction) -> Message:
         if message.metadata.message_type.split(".")[0] != MessageType.TRAIN:
             return call_next(message, context)
-        said = [record.get(NORM_KEY) for record in message.content.config_records.values()]
-        limits = [float(value) for value in (*said, limit) if isinstance(value, (int, float))]
+        requested = [record.get(NORM_KEY) for record in message.content.config_records.values()]
+        limits = [float(value) for value in (*requested, limit) if isinstance(value, (int, float))]
         if not limits:
-            raise InputError(f"{NORM_KEY}: neither this site nor the server has said how much may leave")
-        received = values_of(_sent(message))
+            raise InputError(f"{NORM_KEY}: neither the client nor the server has set a limit; give clipping_mod(limit)")
+        received = record_to_arrays(_sent_model(message))
         reply = call_next(message, context)
         if not reply.has_error() and reply.content.array_records:
-            _replace(reply, lambda record: clip(values_like(record, received), received, min(limits)).values)
+            _replace(reply, lambda record: clip(reply_arrays(record, received), received, min(limits)).arrays)
         return reply
 
     return mod
 
 
 class ClippedReplies(Strategy):
-    """Clip every reply before `inner` sees it; counters stay as the server has them, also under `inner`'s noise."""
+    """Clip every reply before `inner` aggregates it; integer arrays keep the server's values, also under noise."""
 
     def __init__(self, inner: Strategy, limit: float) -> None:
         _check_limit(limit)
         self.inner, self.limit = inner, limit
-        self._theta: Values = {}
+        self._theta: NamedArrays = {}
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        self._theta = values_of(arrays)
+        self._theta = record_to_arrays(arrays)
         messages: Iterable[Message] = self.inner.configure_train(server_round, arrays, config, grid)
         return messages
 
@@ -111,12 +112,13 @@ class ClippedReplies(Strategy):
         replies = list(replies)
         for reply in replies:
             if not reply.has_error():
-                _replace(reply, lambda record: clip(values_like(record, self._theta), self._theta, self.limit).values)
+                _replace(reply, lambda record: clip(reply_arrays(record, self._theta), self._theta, self.limit).arrays)
         mean, metrics = self.inner.aggregate_train(server_round, replies)
         if mean is None:
             return None, metrics
         counters = {name: value for name, value in self._theta.items() if not is_float(value)}
-        return record_of({name: counters.get(name, read(name, array)) for name, array in mean.items()}), metrics
+        arrays = {name: counters.get(name, read_array(name, array)) for name, array in mean.items()}
+        return arrays_to_record(arrays), metrics
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -140,8 +142,8 @@ def _check_limit(limit: float) -> None:
         raise InputError(f"{NORM_KEY}={limit}: must be a finite number above 0")
 
 
-def _sent(message: Message) -> ArrayRecord:
-    """The model in a message from the server; our own engine may send payloads beside it, under another name."""
+def _sent_model(message: Message) -> ArrayRecord:
+    """The model in a message from the server. Our own engine may send payloads in a second record."""
     record = message.content.array_records.get("arrays")
     return _only_record(message) if record is None else record
 
@@ -149,11 +151,11 @@ def _sent(message: Message) -> ArrayRecord:
 def _only_record(message: Message) -> ArrayRecord:
     records = list(message.content.array_records.values())
     if len(records) != 1:
-        raise InputError(f"clipping: the message holds {len(records)} ArrayRecords, and one is needed")
+        raise InputError(f"clipping: the message has {len(records)} ArrayRecords, but exactly one is supported")
     return records[0]
 
 
-def _replace(reply: Message, change: Callable[[ArrayRecord], Values]) -> None:
+def _replace(reply: Message, change: Callable[[ArrayRecord], NamedArrays]) -> None:
     record = _only_record(reply)
     name = next(iter(reply.content.array_records))
-    reply.content[name] = record_of(change(record))
+    reply.content[name] = arrays_to_record(change(record))

@@ -1,4 +1,4 @@
-"""What a `SpecialStrategy` needs to go on: one safetensors file, its JSON in the header, no pickle."""
+"""The checkpoint of a `SpecialStrategy`: one safetensors file with JSON metadata, no pickle."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fedspecial.errors import InputError
 if TYPE_CHECKING:
     from fedspecial.flower.strategy.strategy import SpecialStrategy
 
-_FORMAT = 1
+_FORMAT = 2
 
 
 def save(strategy: SpecialStrategy, path: Path) -> None:
@@ -30,8 +30,8 @@ def save(strategy: SpecialStrategy, path: Path) -> None:
         "server_lr": strategy.server_lr,
         "rounds_per_task": strategy.rounds_per_task,
         "names": list(strategy.theta),
-        "anchored": strategy.anchor is not None,
-        "anchor_is_due": strategy._anchor_is_due,
+        "has_anchor": strategy.anchor is not None,
+        "set_anchor_next_round": strategy._set_anchor_next_round,
         "accountant": None if accountant is None else accountant.state_dict(),
     }
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -42,34 +42,40 @@ def load(strategy: SpecialStrategy, path: Path) -> None:
     try:
         with safe_open(path, framework="numpy") as file:
             state = json.loads((file.metadata() or {})["fedspecial"])
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - it is no mapping
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
     except FileNotFoundError:
-        raise InputError(f"checkpoint={path}: there is no such file") from None
+        raise InputError(f"checkpoint={path}: the file does not exist") from None
     except (SafetensorError, KeyError, ValueError):
-        raise InputError(f"checkpoint={path}: it was cut off, or is not the state of a SpecialStrategy") from None
+        raise InputError(
+            f"checkpoint={path}: the file is truncated, or is not a checkpoint of SpecialStrategy"
+        ) from None
     if state["format"] != _FORMAT:
-        raise InputError(f"checkpoint={path}: its format {state['format']} is not {_FORMAT}")
-    for word in ("lam", "server_lr", "rounds_per_task"):
-        if state[word] != getattr(strategy, word):
-            raise InputError(f"{word}={getattr(strategy, word)}: the run in {path} has {word}={state[word]}")
-    _restore_account(strategy, state["accountant"], path)
+        raise InputError(
+            f"checkpoint={path}: it has format {state['format']}; this version of fedspecial reads format {_FORMAT}"
+        )
+    for name in ("lam", "server_lr", "rounds_per_task"):
+        if state[name] != getattr(strategy, name):
+            raise InputError(f"{name}={getattr(strategy, name)}: the run in {path} has {name}={state[name]}")
+    _restore_accountant(strategy, state["accountant"], path)
     strategy.task, strategy.rounds_done = state["task"], state["rounds_done"]
     strategy.theta = {name: tensors[f"theta/{name}"] for name in state["names"]}
-    strategy.anchor = {name: tensors[f"anchor/{name}"] for name in state["names"]} if state["anchored"] else None
-    strategy._anchor_is_due = state["anchor_is_due"]
+    strategy.anchor = {name: tensors[f"anchor/{name}"] for name in state["names"]} if state["has_anchor"] else None
+    strategy._set_anchor_next_round = state["set_anchor_next_round"]
 
 
-def _restore_account(strategy: SpecialStrategy, account: dict[str, Any] | None, path: Path) -> None:
-    """What was spent stays spent: neither side may forget the account."""
+def _restore_accountant(strategy: SpecialStrategy, saved: dict[str, Any] | None, path: Path) -> None:
+    """Refuse to continue if the privacy budget spent so far would be lost."""
     accountant = _accountant(strategy)
-    if (accountant is None) != (account is None):
-        without = "the strategy has no accountant" if accountant is None else "the saved run had no accountant"
-        raise InputError(f"checkpoint={path}: {without}, so the privacy spent would not be known")
+    if (accountant is None) != (saved is None):
+        missing = "the strategy has no accountant" if accountant is None else "the saved run had no accountant"
+        raise InputError(f"checkpoint={path}: {missing}, so the privacy budget spent so far would be lost")
     if accountant is not None:
-        accountant.load_state_dict(account)
+        accountant.load_state_dict(saved)
 
 
 def _accountant(strategy: SpecialStrategy) -> Any:
-    from fedspecial.flower.strategy.strategy import chain
+    from fedspecial.flower.strategy.strategy import wrapped_strategies
 
-    return next((a for part in chain(strategy.inner) if (a := getattr(part, "accountant", None)) is not None), None)
+    return next(
+        (a for part in wrapped_strategies(strategy.inner) if (a := getattr(part, "accountant", None)) is not None), None
+    )

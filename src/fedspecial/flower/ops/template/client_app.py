@@ -1,4 +1,4 @@
-"""A site: the method's client half, on data that stays here."""
+"""The app of a site: it trains on local data, which never leaves the site."""
 
 from fedspecial.flower import make_client_app
 

@@ -1,4 +1,4 @@
-"""The server: the loop of `fedspecial run`, with the sites behind it."""
+"""The app of the server: the training loop of `fedspecial run`, with the sites as clients."""
 
 from fedspecial.flower import make_server_app
 

@@ -1,0 +1,53 @@
+"""Rules for claims of the theory: the drift bound in our runs, and slopes in sweeps with known constants."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fedspecial.paper.claims.base import FAILS, HOLDS, NO_VALUE, UNDECIDED, BenchmarkResults, Judgement
+
+STANDARD_ERRORS = 3.0
+"""How far a measured slope may be from the claimed one."""
+
+
+@dataclass(frozen=True)
+class UnderDriftBound:
+    """‖θ − anchor‖ stays below the bound computed from the server steps, in every anchored task of every run."""
+
+    row: str = "special"
+
+    def judge(self, results: BenchmarkResults) -> Judgement:
+        issued = [
+            summary
+            for point, runs in results.study_results.runs.items()
+            if (point.benchmark, point.row.key) == (results.benchmark, self.row)
+            for run in runs.values()
+            for summary in run.result.certificates or []
+            if summary["anchored"]
+        ]
+        if not issued:
+            return Judgement(UNDECIDED, NO_VALUE, "a lemma")
+        broken = sum(bool(summary["violated"]) for summary in issued)
+        largest = max(summary["drift"] / summary["recursion_bound"] for summary in issued)
+        ours = f"violated in {broken} of {len(issued)} tasks; drift at most {largest:.3f} of its bound"
+        return Judgement(FAILS if broken else HOLDS, ours, "a lemma")
+
+
+@dataclass(frozen=True)
+class Slope:
+    """A curve of a sweep has the claimed slope on a log-log scale."""
+
+    sweep: str
+    curve: str
+    claimed: float
+
+    def judge(self, results: BenchmarkResults) -> Judgement:
+        study = results.study_results.rates.get(self.sweep)
+        found = next((c for c in study["curves"] if c["name"] == self.curve), None) if study else None
+        published = f"slope {self.claimed:g}".replace("-", "−")
+        if found is None or found["slope"] is None:
+            return Judgement(UNDECIDED, NO_VALUE, published)
+        slope, error = found["slope"], found["stderr"]
+        agrees = abs(slope - self.claimed) <= max(STANDARD_ERRORS * error, 0.05)
+        ours = f"slope {slope:.3f} ± {error:.3f}".replace("-", "−")
+        return Judgement(HOLDS if agrees else FAILS, ours, published)

@@ -1,0 +1,73 @@
+"""Planning studies: which runs they need, each once, and what cannot be run here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from fedspecial import methods
+from fedspecial.paper.grid import StudyRequest, grid_points, job_of, missing_domains, seconds_of
+from fedspecial.paper.registry import find
+from fedspecial.paper.scales import SCALES
+from fedspecial.runs.jobs import Job
+
+
+@dataclass(frozen=True)
+class StudyPlan:
+    """All runs of the requested studies, each once, and what is skipped.
+
+    seconds:  estimated duration of each run on one core
+    skipped:  one line per benchmark or method that cannot be run, with the reason
+    rates:    sweeps of the theory
+    """
+
+    jobs: tuple[Job, ...]
+    seconds: tuple[float, ...]
+    skipped: tuple[str, ...]
+    rates: tuple[str, ...]
+
+
+Absent = dict[tuple[str, str], str | None]
+
+
+def plan(requests: Iterable[StudyRequest], out: Path, data: str | None, absent: Absent | None = None) -> StudyPlan:
+    """Check all requests before the first run starts. Runs are ordered by seed, so that a stopped study is usable.
+
+    absent: the reason why a (scale, benchmark) cannot be run, or None if it can; a cache that this function fills
+    """
+    jobs: dict[Path, tuple[int, Job, float]] = {}
+    skipped: dict[str, None] = {}
+    rates: dict[str, None] = {}
+    absent = {} if absent is None else absent
+    for request in requests:
+        study = find(request.study)
+        rates |= dict.fromkeys(study.rates)
+        seeds = study.seeds or request.seeds
+        for point in grid_points(study, request):
+            where = (request.scale, point.benchmark)
+            if where not in absent:
+                absent[where] = why_absent(request.scale, point.benchmark, data)
+            reason = absent[where]
+            if point.row.method not in methods.names():
+                reason = f"method {point.row.method}: not installed"
+            if reason is not None:
+                skipped[reason] = None
+                continue
+            for order, seed in enumerate(seeds):
+                job = job_of(study, point, request.scale, seed, out, data)
+                jobs.setdefault(job.folder, (order, job, seconds_of(job, point, request.scale) or 3600.0))
+    ordered = sorted(jobs.values(), key=lambda entry: entry[0])
+    return StudyPlan(
+        tuple(job for _, job, _ in ordered),
+        tuple(seconds for _, _, seconds in ordered),
+        tuple(skipped),
+        tuple(rates),
+    )
+
+
+def why_absent(scale: str, benchmark: str, data: str | None = None) -> str | None:
+    """The reason why a benchmark cannot be run on this machine, or None if its data files exist."""
+    benchmark_settings = SCALES[scale][benchmark]
+    missing = missing_domains(benchmark_settings.settings, Path(data) if data else None)
+    return f"{benchmark_settings.label}: data files not found ({', '.join(missing)})" if missing else None

@@ -1,0 +1,47 @@
+"""docs/science/reproducibility.md is generated; its texts must be those of the current generator."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from fedspecial.paper.claims.base import COUNTED, RULE, UNTESTED
+from fedspecial.paper.registry import find
+from fedspecial.paper.reproducibility import MARKS, reproducibility
+from fedspecial.paper.scales import SCALES
+
+TEXT = (Path(__file__).parents[2] / "docs" / "science" / "reproducibility.md").read_text(encoding="utf-8")
+SECTIONS = {part.partition(":")[0]: part for part in re.split(r"(?m)^## ", TEXT)[1:]}
+
+
+def claim_rows(text: str) -> list[list[str]]:
+    rows = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("| ")]
+    return [row for row in rows if len(row) == 4 and row[3] in MARKS.values()]
+
+
+def test_the_introduction_and_the_rule_are_those_of_the_generator() -> None:
+    introduction = reproducibility([]).partition("Claims:")[0]
+    assert TEXT.startswith(introduction)
+    assert RULE in TEXT
+
+
+def test_the_headline_counts_are_those_of_the_rows() -> None:
+    rows = claim_rows(TEXT)
+    tested = [row for row in rows if row[2] != "–"]
+    counts = {kind: sum(row[3] == MARKS[verdict] for row in tested) for verdict, kind in COUNTED.items()}
+    counts[UNTESTED] = len(rows) - len(tested)
+    assert f"Claims: {', '.join(f'{count} {kind}' for kind, count in counts.items())}." in TEXT
+
+
+@pytest.mark.parametrize("name", SECTIONS)
+def test_a_section_has_the_texts_of_its_study(name: str) -> None:
+    study, text = find(name), SECTIONS[name]
+    assert text.startswith(f"{name}: {study.title}\n\n{study.source}. Scale ")
+    assert study.note in text
+    labels = [at_scale.label for benchmarks in SCALES.values() for at_scale in benchmarks.values()]
+    claims = {claim.text.format(benchmark=label) for claim in study.claims for label in labels}
+    rows = {row[0].removesuffix(" *(our question)*") for row in claim_rows(text)}
+    assert rows <= claims
+    assert bool(rows) == bool(study.claims)
