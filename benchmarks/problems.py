@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from fedspecial.config import merge_settings, resolve
+from fedspecial.config import given_object, merge_settings, resolve
 from fedspecial.data.benchmark import Benchmark, Domain, Samples
 from fedspecial.data.federation import Federation
 from fedspecial.engine import loop
@@ -57,7 +57,7 @@ def ready_run(folder: Path, benchmark: Benchmark, share: int | None = None, **se
 
     share: number of rows of every client, partitioned lazily; by default the partition of the settings is used
     """
-    settings = merge_settings({"benchmark": f"object:{benchmark.name}", "eval_every": 0, **settings})
+    settings = merge_settings({"benchmark": given_object(benchmark.name), "eval_every": 0, **settings})
     resolved = resolve(settings)
     federation = make_federation(resolved.config, benchmark)
     if share is not None:

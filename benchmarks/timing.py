@@ -17,12 +17,15 @@ from dataclasses import dataclass, field
 import torch
 
 
-def arguments(description: str | None) -> argparse.Namespace:
-    """Parse the options that all scripts have in common."""
+def arguments(
+    description: str | None, add_options: Callable[[argparse.ArgumentParser], None] = lambda parser: None
+) -> argparse.Namespace:
+    """Parse the options that all scripts have in common, and those that `add_options` adds."""
     parser = argparse.ArgumentParser(description=(description or "").split("\n")[0])
     parser.add_argument("--quick", action="store_true", help="a small problem and few repeats")
     parser.add_argument("--repeats", type=int, help="number of repeats (default: depends on the script)")
     parser.add_argument("--threads", type=int, default=1, help="number of torch threads (default: 1)")
+    add_options(parser)
     return parser.parse_args()
 
 
@@ -90,7 +93,7 @@ def show(title: str, rows: Sequence[tuple[str, Quartiles]], unit: str = "") -> N
         print(f"  {name:<38}{quartiles}")
 
 
-def verdict(what: str, quartiles: Quartiles, limit: float) -> None:
-    """Print whether the median meets the target."""
-    met = "met" if quartiles.median <= limit else "NOT met"
-    print(f"  target {met}: {what} {quartiles.median:.3f}, at most {limit:g}")
+def verdict(what: str, quartiles: Quartiles, limit: float, *, at_least: bool = False) -> None:
+    """Print whether the median meets the target: at most the limit, or at least."""
+    met = "met" if (quartiles.median >= limit if at_least else quartiles.median <= limit) else "NOT met"
+    print(f"  target {met}: {what} {quartiles.median:.3f}, {'at least' if at_least else 'at most'} {limit:g}")

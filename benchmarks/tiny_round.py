@@ -29,23 +29,23 @@ TARGET = 1.25
 class BareLoop:
     """FedAvg written by hand for speed."""
 
-    def __init__(self, samples: Samples) -> None:
-        self.samples = samples
+    def __init__(self, samples: Samples, clients: int = CLIENTS, chosen: int = CHOSEN) -> None:
+        self.samples, self.chosen = samples, chosen
         self.model = build("logistic", input_shape=(784,), num_classes=10)
         self.parameters = list(self.model.parameters())
         self.theta = [p.detach().clone() for p in self.parameters]
         shares = EqualShares(ROWS, len(samples))
-        self.rows = [torch.from_numpy(shares.rows(client)) for client in range(CLIENTS)]
+        self.rows = [torch.from_numpy(shares.rows(client)) for client in range(clients)]
 
     def round(self) -> None:
         total = [torch.zeros_like(p) for p in self.theta]
-        for client in torch.randperm(CLIENTS)[:CHOSEN].tolist():
+        for client in torch.randperm(len(self.rows))[: self.chosen].tolist():
             with torch.no_grad():
                 torch._foreach_copy_(self.parameters, self.theta)
             self.train(self.rows[client])
             with torch.no_grad():
                 torch._foreach_add_(total, torch._foreach_sub(self.parameters, self.theta))
-        torch._foreach_add_(self.theta, total, alpha=1 / CHOSEN)
+        torch._foreach_add_(self.theta, total, alpha=1 / self.chosen)
 
     def train(self, rows: Tensor) -> None:
         order = rows[torch.randperm(len(rows))]

@@ -1,13 +1,12 @@
 """A round of the tiny problem (8 clients, 4 per round, 24 steps) against a typical PyTorch implementation. No target.
 
 The typical implementation deep-copies the model for every client, uses a DataLoader and torch.optim.SGD, and averages
-state dicts. There is no comparison with pfl-research yet; the script says so.
+state dicts. `rivals.py` compares with other frameworks.
 """
 
 from __future__ import annotations
 
 import copy
-import importlib.util
 import itertools
 import tempfile
 from pathlib import Path
@@ -68,10 +67,6 @@ def main() -> None:
     show("milliseconds per round", [(name, Quartiles.of([1000 * t for t in times[name].wall])) for name in times])
     rows = [(f"{name}, processor", ratio(times["fedspecial"].cpu, times[name].cpu)) for name in times]
     show("fedspecial : other implementation", rows[1:])
-    if importlib.util.find_spec("pfl") is None:
-        print("  pfl: skipped, not installed")
-    else:
-        print("  pfl: skipped, there is no adapter for it yet")
 
 
 if __name__ == "__main__":

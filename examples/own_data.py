@@ -1,4 +1,4 @@
-"""Your own arrays and your own network: three scanners that colour the same two tissues differently."""
+"""Your own arrays and your own network: three scanners that measure the same two tissues with different offsets."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fedspecial import Domain
 
 
 def scanner(name: str, shift: float) -> Domain:
-    """200 training and 100 test samples of 16 features; the scanner adds its own offset and gain."""
+    """200 training and 100 test samples with 16 features; each scanner has its own offset and gain."""
     generator = torch.Generator().manual_seed(int(10 * shift))
 
     def part(size: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -34,7 +34,7 @@ def main(out: str) -> None:
         alpha=1.0,
         out=out,
     )
-    print(f"ACC {100 * result.acc:.1f} %, BWT {100 * result.bwt:.1f} points, everything is in {out}")
+    print(f"ACC {100 * result.acc:.1f} %, BWT {100 * result.bwt:.1f} points; the run directory is {out}")
 
 
 if __name__ == "__main__":

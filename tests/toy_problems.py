@@ -12,10 +12,10 @@ from torch import Tensor, nn
 
 import fedspecial
 from fedspecial import Benchmark, Domain, Result
-from fedspecial.config import merge_settings, resolve
+from fedspecial.config import given_object, merge_settings, resolve
 from fedspecial.engine import loop
 from fedspecial.engine.loop import Run
-from fedspecial.runs import build as session
+from fedspecial.runs import execute as execution
 from fedspecial.runs.build import fixed_threads, make_federation, prepare
 from fedspecial.runs.directory import create
 
@@ -88,13 +88,13 @@ def learn(
     """A whole run in `folder`, by default without its pictures, which take longer than the learning."""
     settings = {**QUICK, "model": "mlp", "width": 8, **settings}
     skipped = {} if pictures else dict.fromkeys(("draw_matrix", "draw_curves", "draw_drift"), DEFAULT)
-    with patch.multiple(session, **skipped) if skipped else contextlib.nullcontext():
+    with patch.multiple(execution, **skipped) if skipped else contextlib.nullcontext():
         return fedspecial.run(benchmark or rotated_blobs(), method=method, out=folder, **settings)
 
 
 def learn_settings(folder: Path, **settings: Any) -> Result:
     """A whole run of a named benchmark, without its pictures."""
-    with patch.multiple(session, **dict.fromkeys(("draw_matrix", "draw_curves", "draw_drift"), DEFAULT)):
+    with patch.multiple(execution, **dict.fromkeys(("draw_matrix", "draw_curves", "draw_drift"), DEFAULT)):
         return fedspecial.run(out=folder, **settings)
 
 
@@ -102,7 +102,7 @@ def begin(folder: Path, method: str = "fedavg", benchmark: Benchmark | None = No
     """A run that is ready for its first round, with its parts in the open."""
     benchmark = benchmark or rotated_blobs()
     module, method_object = settings.pop("module", None), settings.pop("method_object", None)
-    settings = {**QUICK, "model": "mlp", "width": 8, "benchmark": "object:test", "method": method, **settings}
+    settings = {**QUICK, "model": "mlp", "width": 8, "benchmark": given_object("test"), "method": method, **settings}
     settings = merge_settings({**settings, "out": str(folder)})
     resolved = resolve(settings, method_object)
     return prepare(create(settings), resolved, make_federation(resolved.config, benchmark), module, None)

@@ -7,14 +7,14 @@ from collections.abc import Iterable
 
 
 class InputError(ValueError):
-    """Something the user gave cannot be used. The command line prints it and exits with code 2."""
+    """Input that cannot be used. The command line prints the message and exits with code 2."""
 
 
 class ClientError(RuntimeError):
     """The method's code raised an exception on a client. The message says on which one, and when."""
 
 
-def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """`` (did you mean 'lam'?)`` for the closest known word, or nothing when none is close."""
-    close = difflib.get_close_matches(word, list(known), n=1)
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """`` (did you mean 'lam'?)`` for the closest known name, or an empty string."""
+    close = difflib.get_close_matches(name, list(known), n=1)
     return f" (did you mean '{close[0]}'?)" if close else ""

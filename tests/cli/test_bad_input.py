@@ -21,15 +21,15 @@ Call = Callable[..., Outcome]
 
 
 def tree(folder: Path) -> dict[str, bytes | None]:
-    """Every file and folder, and what is in it."""
+    """All files and folders with their contents."""
     return {str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None for path in folder.rglob("*")}
 
 
-# What is asked for, and what the answer must contain.
+# The settings, and what the error message must contain.
 RUN = {
-    "a misspelt word": ("lamm=1", "lamm", "did you mean 'lam'?"),
-    "a misspelt common word": ("client_per_round=2", "client_per_round", "did you mean 'clients_per_round'?"),
-    "a word of another method": ("method=fedavg lam=1", "lam", "fedavg has no words of its own"),
+    "a misspelt setting": ("lamm=1", "lamm", "did you mean 'lam'?"),
+    "a misspelt common setting": ("client_per_round=2", "client_per_round", "did you mean 'clients_per_round'?"),
+    "a setting of another method": ("method=fedavg lam=1", "lam", "fedavg has no settings of its own"),
     "a misspelt method": ("method=specal", "method='specal'", "did you mean 'special'?"),
     "a method that is nothing like one": ("method=xyz", "method='xyz'", "known: fedavg, fedprox, fedcil, mfcl, srfdil"),
     "a method file that is not there": ("method=nowhere.py:Mine", "method='nowhere.py:Mine'", "cannot be imported"),
@@ -58,21 +58,21 @@ RUN = {
     "mu with adamw": ("mu=2 optimizer=adamw", "mu=2", "give lam instead"),
     "steps and epochs": ("local_steps=3 local_epochs=2", "local_steps=3 and local_epochs=2", "give one"),
     "neither steps nor epochs": ("local_steps=null local_epochs=null", "local_epochs=null"),
-    "a word given twice": ("lam=1 lam=2", "lam", "given twice", "1", "2"),
+    "a setting given twice": ("lam=1 lam=2", "lam", "given twice", "1", "2"),
     "the benchmark given twice": ("benchmark=heart", "benchmark", "given twice", "digits-shift", "heart"),
-    "a word without a value": ("domains=", "domains=", "no value"),
-    "a value without a word": ("photo", "'photo'", "expected key=value"),
+    "a setting without a value": ("domains=", "domains=", "no value"),
+    "a value without a setting": ("photo", "'photo'", "expected key=value"),
     "a domain that is not there": ("domains=paper,foto", "domains=foto", "did you mean 'photo'?"),
     "a domain given twice": ("domains=paper,paper", "paper", "twice"),
     "a misspelt model": ("model=resnet", "model=resnet", "did you mean 'resnet18'?"),
     "a model that does not fit the data": ("model=text", "model=text", "3×32×32"),
-    "a width that the model has not": ("model=logistic width=4", "width=4", "logistic"),
+    "a width for a model without one": ("model=logistic width=4", "width=4", "logistic"),
     "weights that are not there": ("weights=no.safetensors", "weights=no.safetensors", "cannot be read"),
 }
 
 
 @pytest.mark.parametrize("case", RUN)
-def test_a_run_refuses(call: Call, tmp_path: Path, case: str) -> None:
+def test_a_run_is_refused(call: Call, tmp_path: Path, case: str) -> None:
     settings, *expected = RUN[case]
     outcome = call("run", "digits-shift", *settings.split(), "out=new")
     for part in expected:
@@ -88,7 +88,7 @@ def test_a_misspelt_benchmark_is_refused_with_a_suggestion(call: Call, tmp_path:
     assert tree(tmp_path) == {}
 
 
-def test_real_data_that_is_not_there_is_asked_for(call: Call, tmp_path: Path) -> None:
+def test_the_user_is_told_how_to_give_the_data_folder(call: Call, tmp_path: Path) -> None:
     assert "--data or FEDSPECIAL_DATA" in call("run", "digit10", "out=new").complaint
     assert "data=nowhere" in call("run", "digit10", "--data", "nowhere", "out=new").complaint
     assert tree(tmp_path) == {}
@@ -106,35 +106,35 @@ def test_a_run_directory_that_exists_is_left_as_it_is(call: Call, tmp_path: Path
     assert tree(tmp_path) == before
 
 
-def test_a_place_that_cannot_be_written_is_named(call: Call, tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_is_named(call: Call, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    assert call("run", "digits-shift", "out=file/run").complaint.startswith("out=file/run: cannot be made")
+    assert call("run", "digits-shift", "out=file/run").complaint.startswith("out=file/run: cannot be created")
     if os.geteuid() != 0:
         (tmp_path / "locked").mkdir(mode=0o500)
-        assert call("run", "digits-shift", "out=locked/run").complaint.startswith("out=locked/run: cannot be made")
+        assert call("run", "digits-shift", "out=locked/run").complaint.startswith("out=locked/run: cannot be created")
     assert (tmp_path / "file").read_text() == ""
 
 
 FILES = {
-    "unfinished YAML": ("lam: [1", "words.yaml: is not valid YAML"),
-    "a list": ("- lam\n- mu\n", "words.yaml: expected lines of 'key: value'"),
-    "no text": ("\x00\x01", "words.yaml: is not valid YAML"),
-    "nothing": ("", "words.yaml: expected lines of 'key: value'"),
-    "a misspelt word": ("lamm: 1\n", "lamm"),
-    "a word for two": ("lam: 1\nmu: 2\n", "lam=1 and mu=2"),
+    "unfinished YAML": ("lam: [1", "settings.yaml: is not valid YAML"),
+    "a list": ("- lam\n- mu\n", "settings.yaml: expected lines of 'key: value'"),
+    "no text": ("\x00\x01", "settings.yaml: is not valid YAML"),
+    "nothing": ("", "settings.yaml: expected lines of 'key: value'"),
+    "a misspelt setting": ("lamm: 1\n", "lamm"),
+    "two settings that exclude each other": ("lam: 1\nmu: 2\n", "lam=1 and mu=2"),
 }
 
 
 @pytest.mark.parametrize("case", FILES)
-def test_a_file_of_words_refuses(call: Call, tmp_path: Path, case: str) -> None:
+def test_a_settings_file_is_refused(call: Call, tmp_path: Path, case: str) -> None:
     text, expected = FILES[case]
-    (tmp_path / "words.yaml").write_text(text)
-    assert expected in call("run", "words.yaml", "out=new").complaint
+    (tmp_path / "settings.yaml").write_text(text)
+    assert expected in call("run", "settings.yaml", "out=new").complaint
     assert not (tmp_path / "new").exists()
 
 
-def test_a_file_of_words_that_is_not_there_is_named(call: Call) -> None:
-    assert call("run", "words.yaml").complaint == "words.yaml: cannot be read (No such file or directory)"
+def test_a_settings_file_that_does_not_exist_is_named(call: Call) -> None:
+    assert call("run", "settings.yaml").complaint == "settings.yaml: cannot be read (No such file or directory)"
 
 
 COMMANDS = {
@@ -143,15 +143,15 @@ COMMANDS = {
     "resume of nothing": ("resume", "RUN_DIR"),
     "resume of a folder that is not there": ("resume nowhere", "nowhere: this is not a run directory"),
     "evaluate of a folder that is not there": ("evaluate nowhere", "nowhere: this is not a run directory"),
-    "list of something else": ("list clients", "list 'clients'", "methods, benchmarks or models"),
+    "list of something else": ("list clients", "list 'clients'", "methods, benchmarks, models or settings"),
     "seeds that are no numbers": ("compare digits-shift --seeds 1,x", "seeds=1,x"),
     "a seed twice": ("compare digits-shift --seeds 1,1", "seeds=1,1"),
     "no jobs": ("compare digits-shift --jobs 0", "jobs=0"),
     "jobs that are no number": ("compare digits-shift --jobs x", "'--jobs'", "'x'"),
     "a misspelt method": ("compare digits-shift --methods special,fedavgg", "method='fedavgg'", "'fedavg'"),
     "a method twice": ("compare digits-shift --methods fedavg,fedavg", "methods=fedavg,fedavg"),
-    "a word that no method has": ("compare digits-shift mu_prox=1", "mu_prox", "special, fedavg"),
-    "a word that is an option": ("compare digits-shift method=fedavg", "method=fedavg", "--methods"),
+    "a setting that no method has": ("compare digits-shift mu_prox=1", "mu_prox", "special, fedavg"),
+    "a setting that is an option": ("compare digits-shift method=fedavg", "method=fedavg", "--methods"),
     "a seed that is an option": ("compare digits-shift seed=3", "seed=3", "--seeds"),
     "a bad value": ("compare digits-shift lam=-1", "lam=-1"),
     "a misspelt benchmark": ("compare digitsshift", "'digitsshift'", "did you mean 'digits-shift'?"),
@@ -159,7 +159,7 @@ COMMANDS = {
 
 
 @pytest.mark.parametrize("case", COMMANDS)
-def test_a_command_refuses(call: Call, tmp_path: Path, case: str) -> None:
+def test_a_command_is_refused(call: Call, tmp_path: Path, case: str) -> None:
     line, *expected = COMMANDS[case]
     outcome = call(*line.split())
     for part in expected:
@@ -193,7 +193,7 @@ DATA = {
 
 
 @pytest.mark.parametrize("case", DATA)
-def test_own_data_refuses(tmp_path: Path, case: str) -> None:
+def test_own_data_is_refused(tmp_path: Path, case: str) -> None:
     domains, message = DATA[case]
     source = Benchmark("own", tuple(domains), ("0", "1", "2")) if domains else domains
     with pytest.raises(InputError) as caught:
@@ -203,6 +203,6 @@ def test_own_data_refuses(tmp_path: Path, case: str) -> None:
     assert tree(tmp_path) == {}
 
 
-def test_a_whole_process_says_one_line_and_no_traceback(tmp_path: Path) -> None:
+def test_a_process_prints_one_line_and_no_traceback(tmp_path: Path) -> None:
     assert "did you mean 'lam'?" in fresh("run", "digits-shift", "lamb=1", f"out={tmp_path / 'new'}").complaint
     assert tree(tmp_path) == {}

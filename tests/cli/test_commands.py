@@ -1,4 +1,4 @@
-"""The commands as a newcomer uses them: help, list, run, evaluate, run again from the recorded words."""
+"""The commands as a newcomer uses them: help, list, run, evaluate, and a run again from its recorded settings."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_without_a_command_the_help_is_shown(call: Call) -> None:
         ("benchmarks", ["digits-shift", "digit10", "folders"]),
     ],
 )
-def test_list_says_each_name_and_what_it_is(call: Call, what: str, names: list[str]) -> None:
+def test_list_shows_each_name_with_a_description(call: Call, what: str, names: list[str]) -> None:
     outcome = call("list", what)
     assert outcome.code == 0
     lines = dict(line.split(maxsplit=1) for line in outcome.stdout.splitlines())
@@ -91,11 +91,11 @@ def test_a_run_leaves_the_documented_files_and_keys(whole: Path) -> None:
     assert {"fedspecial", "torch", "python", "data_sha256"} <= set(about)
 
 
-def test_the_recorded_words_make_the_same_model_again_in_a_new_numbered_directory(fork: Fork, whole: Path) -> None:
+def test_the_recorded_settings_give_the_same_model_in_a_new_numbered_directory(fork: Fork, whole: Path) -> None:
     expected = json.loads((whole / "result.json").read_text())["model_sha256"]
     outcome = fork("run", whole / "config.yaml")
     assert outcome.stdout.startswith("run directory: runs/digits-shift-special-001\n"), outcome.stderr
-    assert "everything is in runs/digits-shift-special-001\n" in outcome.stdout
+    assert "all files are in runs/digits-shift-special-001\n" in outcome.stdout
     folder = fork.folder / "runs" / "digits-shift-special-001"
     assert json.loads((folder / "result.json").read_text())["model_sha256"] == expected
     fork("run", whole / "config.yaml", die=["training"])

@@ -63,7 +63,7 @@ def test_the_table_has_mean_and_standard_deviation_of_every_method(first: Outcom
     assert "\x1b" not in first.stdout
 
 
-def test_a_run_that_was_begun_goes_on_to_the_same_model(
+def test_a_run_that_was_started_before_continues_to_the_same_model(
     first: Outcome, fork: Fork, tiny: list[str], folder: Path, tmp_path: Path
 ) -> None:
     assert fork("run", *tiny, "lam=0.1", "seed=25", f"out={tmp_path / 'alone'}").code == 0
@@ -76,18 +76,20 @@ def test_finished_runs_are_reused(first: Outcome, fork: Fork, command: list[str]
     assert again.code == 0, again.stderr
     assert {path: path.stat().st_mtime_ns for path in folder.glob("*/*")} == before
     assert again.stdout.splitlines()[-1] == first.stdout.splitlines()[-1]
-    assert again.stdout.splitlines()[-1].startswith(f"everything is in {folder}")
+    assert again.stdout.splitlines()[-1].startswith(f"all files are in {folder}")
 
 
-@pytest.mark.parametrize(("word", "found"), [("rounds=4", "rounds=3"), ("lam=0.2", "lam=0.1"), ("cap=100", "cap=200")])
-def test_runs_with_other_words_are_refused(
-    first: Outcome, fork: Fork, command: list[str], folder: Path, word: str, found: str
+@pytest.mark.parametrize(
+    ("setting", "found"), [("rounds=4", "rounds=3"), ("lam=0.2", "lam=0.1"), ("cap=100", "cap=200")]
+)
+def test_runs_with_other_settings_are_refused(
+    first: Outcome, fork: Fork, command: list[str], folder: Path, setting: str, found: str
 ) -> None:
-    key = word.partition("=")[0]
-    changed = [word if part.startswith(f"{key}=") else part for part in command]
+    key = setting.partition("=")[0]
+    changed = [setting if part.startswith(f"{key}=") else part for part in command]
     complaint = fork(*changed).complaint
     assert str(folder / "special-25") in complaint
-    assert f"it contains a run with {found}, not {word}" in complaint
+    assert f"it contains a run with {found}, not {setting}" in complaint
     assert runs_in(folder) == FOLDERS
 
 
@@ -121,7 +123,7 @@ def test_ctrl_c_ends_all_runs_and_the_same_command_goes_on(command: list[str], f
     finally:
         process.kill()
     assert process.returncode == 130
-    assert said.strip() == f"stopped; the same command with --out {out} goes on"
+    assert said.strip() == f"stopped; continue with the same command and --out {out}"
     assert time.monotonic() - began < 20
     assert runs_in(out) == {"special-25"}
     shutil.rmtree(out)

@@ -17,7 +17,7 @@ with warnings.catch_warnings():
 @pytest.fixture(scope="module")
 def unpictured() -> Iterator[None]:
     """Runs without their pictures, which take longer than the learning."""
-    from fedspecial.runs import build as session
+    from fedspecial.runs import execute as execution
 
-    with patch.multiple(session, **dict.fromkeys(("draw_matrix", "draw_curves", "draw_drift"), DEFAULT)):
+    with patch.multiple(execution, **dict.fromkeys(("draw_matrix", "draw_curves", "draw_drift"), DEFAULT)):
         yield

@@ -76,7 +76,7 @@ def test_every_setting_of_the_app_is_valid(app: Path) -> None:
     assert plan.sites == ("north", "south", "west")
     assert plan.data is None
     assert plan.resolved().config.method == "special"
-    assert plan.resolved().settings()["lam"] == 0.25
+    assert plan.resolved().flat()["lam"] == 0.25
 
 
 def test_a_plan_survives_json(app: Path) -> None:

@@ -1,4 +1,4 @@
-"""Settings of a run: how they are settled, and that settling them again changes nothing."""
+"""Settings of a run: how they are merged and checked, and that doing so twice changes nothing."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedspecial import InputError, methods
-from fedspecial.config import Config, merge_settings, parse_pairs, preset_names, resolve
+from fedspecial.config import Config, merge_settings, parse_settings, preset_names, resolve
 
 settings = st.fixed_dictionaries(
     {"method": st.sampled_from(methods.names()), "clients": st.integers(5, 20)},
@@ -27,29 +27,29 @@ settings = st.fixed_dictionaries(
 
 
 @given(settings)
-def test_settled_words_settle_to_themselves(given_words: dict[str, Any]) -> None:
-    once = resolve(merge_settings(given_words))
-    written = yaml.safe_load(yaml.safe_dump(once.settings()))
+def test_resolving_resolved_settings_changes_nothing(chosen: dict[str, Any]) -> None:
+    once = resolve(merge_settings(chosen))
+    written = yaml.safe_load(yaml.safe_dump(once.flat()))
     assert resolve(written) == once
     assert resolve(merge_settings(written)) == once
 
 
 @given(settings)
-def test_the_users_words_win(given_words: dict[str, Any]) -> None:
-    config = resolve(merge_settings(given_words)).config
-    for key, value in given_words.items():
+def test_the_users_settings_win(chosen: dict[str, Any]) -> None:
+    config = resolve(merge_settings(chosen)).config
+    for key, value in chosen.items():
         expected = ("paper", "neon") if key == "domains" else value
         assert getattr(config, key) == expected
 
 
 @pytest.mark.parametrize("name", preset_names())
-def test_every_preset_settles_for_every_method(name: str) -> None:
+def test_every_preset_resolves_for_every_method(name: str) -> None:
     for method in methods.names():
         resolved = resolve(merge_settings({"benchmark": name, "method": method}))
         assert resolved.config.method == method
 
 
-def test_a_presets_lambda_gives_way_to_the_users_mu() -> None:
+def test_the_users_mu_replaces_the_presets_lambda() -> None:
     method = resolve(merge_settings({"benchmark": "digit10", "mu": 0.5})).method
     assert (method.lam, method.mu) == (None, 0.5)
     assert resolve(merge_settings({"benchmark": "digit10"})).method.lam == 0.25
@@ -61,7 +61,7 @@ def test_local_steps_replace_local_epochs() -> None:
 
 
 def test_rates_follow_the_paper() -> None:
-    """γ_G = 1/i; γ_L decays by 0.96 a round and starts again at each task."""
+    """γ_G = 1/i; γ_L decays by 0.96 per round and restarts at each task."""
     config = Config(client_lr=1.0, rounds=10)
     assert [config.server_lr_of(task) for task in (1, 2, 4)] == [1, 0.5, 0.25]
     assert config.client_lr_of(3, 2) == pytest.approx(0.96**2)
@@ -78,22 +78,22 @@ def test_rates_follow_the_paper() -> None:
         (["domains="], "domains=: there is no value"),
     ],
 )
-def test_pairs_that_say_nothing_are_refused(pairs: list[str], message: str) -> None:
+def test_arguments_without_a_value_are_refused(pairs: list[str], message: str) -> None:
     with pytest.raises(InputError, match=message):
-        parse_pairs(pairs)
+        parse_settings(pairs)
 
 
 @pytest.mark.parametrize(
-    ("given_words", "message"),
+    ("chosen", "message"),
     [
         ({"rounds": 0}, "rounds=0"),
-        ({"clients_per_round": 9}, "clients_per_round=9: only clients=8"),
+        ({"clients_per_round": 9}, "clients_per_round=9: there are only clients=8"),
         ({"lam": -1}, "lam=-1"),
         ({"lam": float("nan")}, "lam=nan"),
         ({"client_lr": float("inf")}, "client_lr=inf"),
         ({"lam": 0.1, "mu": 0.1}, "lam=0.1 and mu=0.1 are both given"),
         ({"mu": 1, "optimizer": "adamw"}, "mu=1"),
-        ({"method": "fedavg", "lam": 0.1}, "lam: there is no such word in a run of method 'fedavg'"),
+        ({"method": "fedavg", "lam": 0.1}, "lam: unknown setting for method 'fedavg'"),
         ({"method": "specal"}, r"did you mean 'special'\?"),
         ({"lamb": 1}, r"did you mean 'lam'\?"),
         ({"benchmark": "digit-10"}, r"did you mean 'digit10'\?"),
@@ -104,7 +104,7 @@ def test_pairs_that_say_nothing_are_refused(pairs: list[str], message: str) -> N
         ({"method": "json:dumps"}, "is not a Method"),
     ],
 )
-def test_words_that_cannot_be_used_are_refused_by_name(given_words: dict[str, Any], message: str) -> None:
+def test_settings_that_cannot_be_used_are_refused_by_name(chosen: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message) as refused:
-        resolve(merge_settings(given_words))
+        resolve(merge_settings(chosen))
     assert "\n" not in str(refused.value)

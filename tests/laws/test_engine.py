@@ -196,7 +196,7 @@ def test_a_method_in_a_file_needs_nothing_but_its_name(tmp_path: Path) -> None:
     assert mine.method == "mine"
     assert mine.model_sha256 == fedavg.model_sha256
     assert learn(tmp_path / "c", name, share=0.5).model_sha256 != fedavg.model_sha256
-    with pytest.raises(InputError, match="shard: there is no such word"):
+    with pytest.raises(InputError, match="shard: unknown setting"):
         learn(tmp_path / "d", name, shard=0.5)
 
 

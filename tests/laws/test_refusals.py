@@ -10,7 +10,7 @@ import pytest
 
 import fedspecial
 from fedspecial import Benchmark, Domain, InputError
-from fedspecial.config import parse_pairs
+from fedspecial.config import parse_settings
 from fedspecial.core.events import RoundFinished
 from fedspecial.runs.evaluate import evaluate
 from toy_problems import QUICK, images, learn, rotated_blobs
@@ -52,8 +52,8 @@ def test_an_empty_domain_is_named(tmp_path: Path) -> None:
 
 
 def test_a_value_that_is_no_yaml_is_refused() -> None:
-    with pytest.raises(InputError, match=r"domains=\[a: the value cannot be read"):
-        parse_pairs(["domains=[a"])
+    with pytest.raises(InputError, match=r"domains=\[a: the value is not valid YAML"):
+        parse_settings(["domains=[a"])
 
 
 def test_a_presets_width_goes_with_the_presets_model() -> None:
@@ -78,7 +78,7 @@ def test_a_run_does_not_go_on_with_other_data(tmp_path: Path) -> None:
     folder = stopped_run(tmp_path / "run")
     domains = rotated_blobs().domains
     other = Domain("d1", domains[0].test, domains[0].train)
-    with pytest.raises(InputError, match="the data is not that with which the run began"):
+    with pytest.raises(InputError, match="the data differs from the data with which the run began"):
         fedspecial.resume(folder, benchmark=Benchmark("blobs", (other, *domains[1:]), tuple("abc"), kind="table"))
     assert fedspecial.resume(folder, benchmark=rotated_blobs()).acc > 0
 

@@ -13,7 +13,7 @@ from fedspecial.paper.grid import StudyRequest
 from fedspecial.paper.planning import Absent, StudyPlan, plan
 from fedspecial.paper.requests import add_requests
 from fedspecial.report.result import result_of
-from fedspecial.runs import directory as directory
+from fedspecial.runs import directory
 from fedspecial.runs.jobs import Job
 
 Matrix = list[list[float]]

@@ -21,7 +21,7 @@ import kill_points
 import torch
 from matplotlib.figure import Figure
 
-import fedspecial.runs.build
+import fedspecial.runs.execute
 from fedspecial.cli.main import main
 from fedspecial.data import catalogue
 from fedspecial.data.benchmarks import digits_shift
@@ -77,6 +77,6 @@ def serve() -> None:
 
 
 if __name__ == "__main__":
-    assert fedspecial.runs.build
+    assert fedspecial.runs.execute
     warm_up()
     serve()

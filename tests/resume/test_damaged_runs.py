@@ -136,3 +136,49 @@ def test_a_damaged_result_is_not_taken_for_one(fork: Fork, whole: Path, tmp_path
     (folder / "result.json").unlink()
     assert fork("resume", folder).code == 0
     assert (folder / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
+
+
+def without_format(folder: Path) -> None:
+    path = folder / "config.yaml"
+    content = yaml.safe_load(path.read_text())
+    content.pop("about")
+    path.write_text(yaml.safe_dump(content, sort_keys=False))
+
+
+def of_format(folder: Path, about: dict[str, object]) -> None:
+    reword(folder, about=about)
+
+
+FOREIGN: dict[str, tuple[Callable[[Path], object], str]] = {
+    "an empty mapping": (lambda d: (d / "config.yaml").write_text("{}\n"), "has no about.format"),
+    "settings alone": (without_format, "has no about.format"),
+    "a text instead of about": (lambda d: reword(d, about="me"), "has no about.format"),
+    "the first format": (
+        lambda d: of_format(d, {"words_sha256": "0"}),
+        "run directory of format 1; this version of fedspecial reads format 2 only",
+    ),
+    "a later format": (lambda d: of_format(d, {"format": 3}), "run directory of format 3"),
+    "a missing hash": (lambda d: of_format(d, {"format": 2}), "it was changed after the run began"),
+}
+
+
+@pytest.mark.parametrize("kind", FOREIGN)
+def test_a_config_that_this_version_did_not_write_is_not_resumed(stopped: Path, tmp_path: Path, kind: str) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(stopped, folder)
+    do, message = FOREIGN[kind]
+    do(folder)
+    before = contents(folder)
+    with pytest.raises(InputError) as caught:
+        fedspecial.resume(folder)
+    assert message in str(caught.value)
+    assert str(folder) in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert contents(folder) == before
+
+
+def test_a_folder_with_only_an_empty_config_starts_no_run(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text("{}\n")
+    with pytest.raises(InputError, match="this is not a run directory"):
+        fedspecial.resume(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["config.yaml"]

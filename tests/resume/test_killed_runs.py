@@ -117,5 +117,5 @@ def test_without_a_checkpoint_in_between_a_task_is_played_again(
     folder = tmp_path / "run"
     assert fork("run", *seldom, f"out={folder}", die=["training", 29]).code == KILLED
     outcome = fork("resume", folder)
-    assert "going on with task 2, round 1" in outcome.stdout
+    assert "continuing with task 2, round 1" in outcome.stdout
     assert_same_run(folder, whole)

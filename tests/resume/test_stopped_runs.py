@@ -10,7 +10,7 @@ from runs import assert_same_run, contents
 
 import fedspecial
 from fedspecial.core.events import Event
-from fedspecial.runs import directory as directory
+from fedspecial.runs import directory
 from processes import Fork
 
 
@@ -18,10 +18,10 @@ def test_ctrl_c_says_how_to_go_on(fork: Fork, tiny: list[str], whole: Path, tmp_
     folder = tmp_path / "run"
     outcome = fork("run", *tiny, f"out={folder}", die=["training", 9, signal.SIGINT])
     assert outcome.code == 130
-    assert outcome.stderr.strip() == f"stopped; go on with: fedspecial resume {folder}"
+    assert outcome.stderr.strip() == f"stopped; continue with: fedspecial resume {folder}"
     outcome = fork("resume", folder)
     assert outcome.code == 0
-    assert "going on with task 1, round 2" in outcome.stdout
+    assert "continuing with task 1, round 2" in outcome.stdout
     assert_same_run(folder, whole)
 
 

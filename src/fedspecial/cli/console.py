@@ -1,4 +1,4 @@
-"""What the command line has in common: where it writes, and how it fails."""
+"""Shared by all commands: the consoles, and how errors are shown."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rich.console import Console
 
 from fedspecial.errors import InputError
 
-# In a file or a pipe a table is not squeezed into the 80 columns of a terminal that isn't there.
+# Tables in a file or a pipe need not fit into the 80 columns of a terminal.
 _WIDTH = None if sys.stdout.isatty() or "COLUMNS" in os.environ else 120
 
 out = Console(highlight=False, soft_wrap=True, width=_WIDTH)
@@ -35,11 +35,11 @@ def fail(message: str) -> NoReturn:
 
 
 def seeds_of(text: str) -> tuple[int, ...]:
-    """The numbers that an option names, separated by commas."""
+    """The seeds in an option: whole numbers separated by commas."""
     try:
         numbers = tuple(int(part) for part in text.split(","))
     except ValueError:
         raise InputError(f"seeds={text}: expected whole numbers separated by commas") from None
     if len(set(numbers)) < len(numbers):
-        raise InputError(f"seeds={text}: each can be given only once")
+        raise InputError(f"seeds={text}: a seed can be given only once")
     return numbers

@@ -84,7 +84,7 @@ def check(
     config = _config(name, settings, data)
     found = []
     with _progress() as progress:
-        for finding in checking.check(config.benchmark, progress=progress, **_load_settings(config)):
+        for finding in checking.check(str(config.benchmark), progress=progress, **_load_settings(config)):
             found.append(finding)
             _say(f"{MARKS[finding.level]} {finding.line}")
     bad = sum(finding.level == "bad" for finding in found)
@@ -103,7 +103,7 @@ def show(
     """Draw samples of each domain and class, and the label histogram of each client for the given alpha."""
     config = _config(name, settings, data)
     with _progress() as progress:
-        benchmark = catalogue.load(config.benchmark, notice=_say, progress=progress, **_load_settings(config))
+        benchmark = catalogue.load(str(config.benchmark), notice=_say, progress=progress, **_load_settings(config))
     path = out or Path(f"{name}.png")
     _draw(config, benchmark, path)
     _say(f"wrote {path}")
@@ -128,7 +128,7 @@ def _draw(config: Config, benchmark: Benchmark, path: Path) -> None:
         benchmark, partitions,
         title=f"{benchmark.name}: {partitions[0].num_clients} clients, {split}",
         texts=_texts(config, benchmark) if benchmark.kind == "text" else None,
-        features=catalogue.entry(config.benchmark).features,
+        features=catalogue.entry(str(config.benchmark)).features,
     )  # fmt: skip
     save(figure, path)
 
@@ -137,7 +137,7 @@ def _texts(config: Config, benchmark: Benchmark) -> list[list[tuple[str, ...]]]:
     """One text of each domain and class, read again, since token ids cannot be turned back into words."""
     from dataclasses import replace
 
-    entry = catalogue.entry(config.benchmark)
+    entry = catalogue.entry(str(config.benchmark))
     request = catalogue.make_request(entry, _folder(config), config.domains, **config.options)
     request = replace(request, on_bad="skip")
     return [entry.example_texts(request, domain.name, benchmark.classes) for domain in benchmark.domains]
@@ -145,9 +145,9 @@ def _texts(config: Config, benchmark: Benchmark) -> list[list[tuple[str, ...]]]:
 
 def _config(name: str, settings: list[str] | None, data: Path | None) -> Config:
     """The settings of a benchmark or preset, replaced by the user's. The benchmark's options count as settings."""
-    from fedspecial.config import Config, merge_settings, parse_pairs, preset_settings
+    from fedspecial.config import Config, merge_settings, parse_settings, preset_settings
 
-    given = parse_pairs(settings or [])
+    given = parse_settings(settings or [])
     entry = catalogue.entry(str(preset_settings(name).get("benchmark", name)))
     own = {key: given.pop(key) for key in list(given) if key in entry.options}
     for key in given:

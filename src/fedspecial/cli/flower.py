@@ -72,7 +72,7 @@ def demo(
     """
     from fedspecial.errors import InputError
     from fedspecial.flower import require_flower
-    from fedspecial.runs import directory as directory
+    from fedspecial.runs import directory
 
     require_flower()
     from fedspecial.cli.tables import matrix_table

@@ -1,58 +1,75 @@
-"""The command line: ``fedspecial run``, ``resume``, ``compare``, ``evaluate``, ``study``, ``report``, ``data``, …"""
+"""The command line: ``fedspecial run``, ``resume``, ``compare``, ``evaluate``, ``list``, …"""
 
 from __future__ import annotations
 
+import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import click
 import typer
 
-from fedspecial import config as settings_of
+from fedspecial import __version__, config
 from fedspecial.cli import data, flower, study, theory
 from fedspecial.cli.console import err, fail, one_line_errors, out, seeds_of
-from fedspecial.config import Config, Settings, parse_pairs, read_settings
+from fedspecial.cli.settings import CommandWithSettings, DataOption, SettingsArgument, given_settings, print_settings
 from fedspecial.errors import InputError
-from fedspecial.runs import directory as directory
+from fedspecial.runs import directory
 
 if TYPE_CHECKING:
     from fedspecial.report.result import Result
+    from fedspecial.runs.compare import Comparison
     from fedspecial.runs.jobs import Job
 
 app = typer.Typer(
     name="fedspecial",
-    help="Let a federation learn one domain after another, and see what was gained and what was lost.",
+    help="Federated domain-incremental learning: train a federation on one domain after another and measure how much "
+    "it learns and forgets.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(data.app, name="data")
 app.add_typer(theory.app, name="theory")
 app.add_typer(flower.app, name="flower")
 
-SettingsArgument = Annotated[list[str] | None, typer.Argument(metavar="[BENCHMARK | CONFIG.yaml] [KEY=VALUE]...")]
-_OPTIONS = {"method": "--methods", "seed": "--seeds", "out": "--out"}
-DataOption = Annotated[str | None, typer.Option("--data", help="Folder with real data (or FEDSPECIAL_DATA).")]
+LISTS = ("methods", "benchmarks", "models", "settings")
+COMPARE_OPTIONS = {"method": "--methods", "seed": "--seeds", "out": "--out"}
 
 
-@app.command()
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        out.print(f"fedspecial {__version__}", markup=False)
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command(cls=CommandWithSettings)
 def run(settings: SettingsArgument = None, data: DataOption = None) -> None:
-    """Run one federation. Without arguments: SPECIAL on the embedded benchmark.
+    """Run one federation. Without arguments: SPECIAL on the built-in benchmark digits-shift.
 
     Example:  fedspecial run digits-shift method=special lam=0.25 seed=25 out=runs/a
     """
-    with one_line_errors():
-        given = _given(settings or [], data)
-        merged = settings_of.merge_settings(given)
-        with directory.created(merged) as folder:
-            _follow(folder)
+    from fedspecial.runs.api import new_run
+
+    with one_line_errors(), new_run(given_settings(settings or [], data)) as folder:
+        _resume_with_progress(folder)
 
 
 @app.command()
 def resume(folder: Annotated[Path, typer.Argument(metavar="RUN_DIR")]) -> None:
-    """Go on where a run stopped, to the same result bit for bit.
+    """Continue a run that was stopped; the result is bit for bit the same as without the interruption.
 
     Example:  fedspecial resume runs/a
     """
@@ -60,7 +77,7 @@ def resume(folder: Annotated[Path, typer.Argument(metavar="RUN_DIR")]) -> None:
         if directory.finished(folder) is not None:
             out.print(f"{folder}: this run is finished; nothing to do", markup=False)
         else:
-            _follow(folder)
+            _resume_with_progress(folder)
 
 
 @app.command()
@@ -68,43 +85,40 @@ def compare(
     settings: Annotated[list[str], typer.Argument(metavar="BENCHMARK [KEY=VALUE]...")],
     methods: Annotated[str, typer.Option(help="Names separated by commas, or 'all'.")] = "special,fedavg",
     seeds: Annotated[str, typer.Option(help="Numbers separated by commas.")] = "25,225,2025",
-    jobs: Annotated[int | None, typer.Option(help="Runs side by side; default: as many as there are cores.")] = None,
+    jobs: Annotated[int | None, typer.Option(help="Runs at the same time; default: one per core.")] = None,
     out_folder: Annotated[
-        Path | None, typer.Option("--out", help="Where the runs go; finished ones are reused.")
+        Path | None, typer.Option("--out", help="Folder of the runs; finished ones are reused.")
     ] = None,
-    matrices: Annotated[bool, typer.Option("--matrices", help="Print each method's accuracy matrix too.")] = False,
+    matrices: Annotated[bool, typer.Option("--matrices", help="Also print each method's accuracy matrix.")] = False,
     data: DataOption = None,
 ) -> None:
     """Run several methods and seeds on the same federation and print mean ± standard deviation.
 
     Example:  fedspecial compare digits-shift --methods special,fedavg --seeds 25,225,2025
     """
-    from fedspecial.runs import compare as comparison
-
     with one_line_errors():
-        for word in settings:
-            if (key := word.partition("=")[0]) in _OPTIONS and "=" in word:
-                raise InputError(f"{word}: in a comparison this is said with {_OPTIONS[key]}")
-        given = _given(settings, data)
-        benchmark = str(given.pop("benchmark", Config().benchmark))
+        for pair in settings:
+            if (key := pair.partition("=")[0]) in COMPARE_OPTIONS and "=" in pair:
+                raise InputError(f"{pair}: use the option {COMPARE_OPTIONS[key]} of compare instead")
+        given = given_settings(settings, data)
+        benchmark = str(given.pop("benchmark", config.Config().benchmark))
         names = _all_for(benchmark) if methods == "all" else [name.strip() for name in methods.split(",")]
         folder = out_folder or directory.next_number(f"compare-{benchmark}")
-        planned = comparison.plan(benchmark, names, seeds_of(seeds), given, folder)
-        results = _run_planned(planned, jobs)
-        _print_comparison(benchmark, folder, results, matrices)
+        given |= {"benchmark": benchmark, "methods": names, "seeds": seeds_of(seeds), "jobs": jobs, "out": folder}
+        _print_comparison(benchmark, _compare_with_progress(given), matrices)
 
 
 def _all_for(benchmark: str) -> list[str]:
-    """Every method that works on the benchmark's data; the others are named, not left out in silence."""
+    """Every method that works on the benchmark's data; prints which ones do not."""
     from fedspecial import methods
     from fedspecial.data import catalogue
 
-    kind = catalogue.entry(str(settings_of.preset_settings(benchmark).get("benchmark", benchmark))).kind
+    kind = catalogue.entry(config.benchmark_of_preset(benchmark)).kind
     if kind is None:
         raise InputError(f"--methods all: the kind of data of '{benchmark}' is not known; name the methods")
     names = methods.names_for(kind)
     if others := [name for name in methods.names() if name not in names]:
-        out.print(f"left out, since they do not work on {kind} data: {', '.join(others)}", markup=False)
+        out.print(f"left out because they do not work on {kind} data: {', '.join(others)}", markup=False)
     return names
 
 
@@ -114,137 +128,126 @@ def evaluate(
     settings: Annotated[list[str] | None, typer.Argument(metavar="[BENCHMARK] [KEY=VALUE]...")] = None,
     data: DataOption = None,
 ) -> None:
-    """Test a finished model on a benchmark's domains, by default those it learned.
+    """Test a finished model on a benchmark's domains, by default those it was trained on.
 
     Example:  fedspecial evaluate runs/a digits-shift domains=photo
     """
     with one_line_errors():
-        benchmark = None
-        own = directory.settings(folder)
-        given = _given(settings or [], data)
-        if given:
-            base = own if "benchmark" not in given else {}
-            merged = settings_of.merge_settings(
-                {**{k: v for k, v in base.items() if k in Config.model_fields}, **given}
-            )
-            from fedspecial.runs.build import load_benchmark
+        directory.settings(folder)
+        given = given_settings(settings or [], data)
+        from fedspecial.runs import evaluate as evaluation
 
-            benchmark = load_benchmark(Config(**{k: v for k, v in merged.items() if k in Config.model_fields}))
-        from fedspecial.runs.evaluate import evaluate as test
-
-        for name, accuracy in test(folder, benchmark).items():
+        for name, accuracy in evaluation.evaluate(folder, given.pop("benchmark", None), **given).items():
             out.print(f"{name}: {100 * accuracy:.2f} %", markup=False)
 
 
 @app.command("list")
-def list_(what: Annotated[str, typer.Argument(metavar="methods|benchmarks|models")]) -> None:
-    """Show the names that can be used.
+def list_(
+    what: Annotated[str, typer.Argument(metavar="methods|benchmarks|models|settings")],
+    method: Annotated[str | None, typer.Argument(metavar="[METHOD]", help="Only with settings.")] = None,
+) -> None:
+    """Show the names that can be used, or the settings (of all runs, or of one method).
 
-    Example:  fedspecial list methods
+    Example:  fedspecial list settings special
     """
     with one_line_errors():
-        if what == "methods":
-            from fedspecial import methods
-
-            lines = {name: methods.describe(name) for name in methods.names()}
-        elif what == "benchmarks":
-            from fedspecial.data import catalogue
-
-            lines = {
-                name: catalogue.entry(settings_of.preset_settings(name)["benchmark"]).title
-                for name in settings_of.preset_names()
-            }
-        elif what == "models":
-            from fedspecial import models
-
-            lines = {name: models.describe(name) for name in models.names()}
-        else:
-            raise InputError(f"list '{what}': expected methods, benchmarks or models")
+        if what not in LISTS:
+            raise InputError(f"list '{what}': expected {', '.join(LISTS[:-1])} or {LISTS[-1]}")
+        if what == "settings":
+            print_settings(method)
+            return
+        if method is not None:
+            raise InputError(f"'{method}': only 'list settings' takes a method")
+        lines = _descriptions(what)
         width = max(map(len, lines))
         for name, text in lines.items():
             out.print(f"{name:<{width}}  {text}", markup=False)
+
+
+def _descriptions(what: str) -> dict[str, str]:
+    if what == "methods":
+        from fedspecial import methods
+
+        return {name: methods.describe(name) for name in methods.names()}
+    if what == "models":
+        from fedspecial import models
+
+        return {name: models.describe(name) for name in models.names()}
+    from fedspecial.data import catalogue
+
+    return {name: catalogue.entry(config.benchmark_of_preset(name)).title for name in config.preset_names()}
+
+
+@app.command()
+def schema() -> None:
+    """Print the JSON schema of settings files, with which an editor completes and checks them.
+
+    Example:  fedspecial schema > settings.schema.json
+    """
+    from fedspecial.config.describe import settings_schema
+
+    print(json.dumps(settings_schema(), indent=1, ensure_ascii=False))
 
 
 for command in (study.study, study.report, study.tune):
     app.command()(command)
 
 
-def _given(settings: list[str], data: str | None) -> Settings:
-    """Settings of the command line: an optional benchmark or file first, then key=value pairs."""
-    given: Settings = {}
-    if settings and "=" not in settings[0]:
-        first, settings = settings[0], settings[1:]
-        if first.endswith((".yaml", ".yml")):
-            given = read_settings(Path(first))
-            given.pop("about", None)
-            given.pop("out", None)
-        else:
-            given["benchmark"] = first
-    pairs = parse_pairs(settings)
-    if "benchmark" in pairs and "benchmark" in given:
-        raise InputError(f"benchmark: it is given twice ({given['benchmark']!r} and {pairs['benchmark']!r})")
-    given |= pairs
-    if data is not None:
-        given["data"] = data
-    return given
-
-
-def _follow(folder: Path) -> None:
-    """Run what stands in a run directory, showing progress, and print its result."""
-    from fedspecial.cli.progress import Watch
+def _resume_with_progress(folder: Path) -> None:
+    """Execute the run of a directory, show its progress and print its result."""
+    from fedspecial.cli.progress import RunProgress
     from fedspecial.cli.tables import matrix_table, result_line
-    from fedspecial.runs.api import resume as go_on
+    from fedspecial.runs import api
 
-    watch = Watch(out, folder)
+    progress = RunProgress(out, folder)
     try:
-        with watch.showing():
-            result: Result = go_on(folder, listeners=[watch])
+        with progress.showing():
+            result: Result = api.resume(folder, listeners=[progress])
     except KeyboardInterrupt:
-        err.print(f"\nstopped; go on with: fedspecial resume {folder}", markup=False)
+        err.print(f"\nstopped; continue with: fedspecial resume {folder}", markup=False)
         sys.exit(130)
     out.print(matrix_table(f"{result.method} on {result.benchmark}", result.tasks, result.matrix))
     out.print(result_line(result))
-    out.print(f"everything is in {folder}", markup=False)
+    out.print(f"all files are in {folder}", markup=False)
 
 
-def _run_planned(planned: list[Job], jobs: int | None) -> dict[str, list[Result]]:
-    from fedspecial.cli.progress import CountingBar
-    from fedspecial.runs.compare import run_all
-    from fedspecial.runs.jobs import cores, progress
+def _compare_with_progress(given: config.Settings) -> Comparison:
+    from fedspecial.cli.progress import JobsProgress
+    from fedspecial.runs import compare as comparison
+    from fedspecial.runs.jobs import progress
 
-    threads = int(planned[0].settings.get("threads", 1))
-    if jobs is not None and jobs < 1:
-        raise InputError(f"jobs={jobs}: must be at least 1")
-    bar = CountingBar(out, f"{len(planned)} runs", lambda: progress(planned))
+    display = JobsProgress(out)
+
+    def tick(jobs: Sequence[Job]) -> None:
+        display.update(len(jobs), *progress(jobs))
+
     try:
-        with bar.showing():
-            return run_all(planned, jobs or cores(threads), bar.tick)
+        with display.showing():
+            return comparison.compare(**given, tick=tick)
     except KeyboardInterrupt:
-        err.print(f"\nstopped; the same command with --out {planned[0].folder.parent} goes on", markup=False)
+        err.print(f"\nstopped; continue with the same command and --out {given['out']}", markup=False)
         sys.exit(130)
 
 
-def _print_comparison(benchmark: str, folder: Path, results: dict[str, list[Result]], matrices: bool) -> None:
+def _print_comparison(benchmark: str, comparison: Comparison, matrices: bool) -> None:
     from fedspecial.cli.tables import comparison_table, matrix_table, result_line
-    from fedspecial.report.comparison import Summary, draw_matrices, markdown, mean_matrix
+    from fedspecial.report.comparison import mean_matrix
 
-    draw_matrices(results, folder / "comparison.png")
-    (folder / "comparison.md").write_text(markdown(results), encoding="utf-8")
     if matrices:
-        for name, runs in results.items():
+        for name, runs in comparison.results.items():
             seeds = ", ".join(str(r.seed) for r in runs)
             out.print(matrix_table(f"{name} on {benchmark} (seed {seeds})", runs[0].tasks, mean_matrix(runs)))
             if len(runs) == 1:
                 out.print(result_line(runs[0]) + "\n")
-    seeds = ", ".join(str(r.seed) for r in next(iter(results.values())))
+    seeds = ", ".join(str(r.seed) for r in next(iter(comparison.results.values())))
     title = f"{benchmark}, seeds {seeds}: per cent, mean ± standard deviation"
-    out.print(comparison_table(title, [Summary.of(runs) for runs in results.values()]))
-    out.print(f"everything is in {folder}; see comparison.png, comparison.md", markup=False)
+    out.print(comparison_table(title, list(comparison.summaries.values())))
+    out.print(f"all files are in {comparison.folder}; see comparison.png and comparison.md there", markup=False)
 
 
 def main() -> None:
     try:
-        sys.exit(app(standalone_mode=False))
+        sys.exit(app(prog_name="fedspecial", standalone_mode=False))
     except click.ClickException as error:
         if isinstance(error, getattr(click.exceptions, "NoArgsIsHelpError", ())):
             error.show()

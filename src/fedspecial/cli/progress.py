@@ -1,9 +1,9 @@
-"""Progress, read from events: a live display on a terminal, plain lines elsewhere."""
+"""Progress of runs: a live display on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -28,7 +28,7 @@ def _bar(console: Console, *more: ProgressColumn) -> Progress:
     return Progress(text, BarColumn(20), *more, TimeRemainingColumn(), TextColumn("left"), console=console)
 
 
-class Watch:
+class RunProgress:
     """A listener that shows task, round, accuracy on the current task and the time left."""
 
     def __init__(self, console: Console, folder: Path) -> None:
@@ -53,11 +53,11 @@ class Watch:
             self._say(event.text)
         elif isinstance(event, RunResumed):
             self._done = self._first = (event.task - 1) * self._rounds + event.round
-            self._say(f"going on with task {event.task}, round {event.round + 1}")
+            self._say(f"continuing with task {event.task}, round {event.round + 1}")
         elif isinstance(event, TaskStarted):
             self._say(f"task {event.task}: {event.name}, {event.samples:,} training samples")
         elif isinstance(event, UpdateRefused):
-            when = "border" if event.round is None else f"round {event.round + 1}"
+            when = "boundary" if event.round is None else f"round {event.round + 1}"
             self._say(f"task {event.task} {when}: client {event.client} left out: {event.reason}")
         elif isinstance(event, RoundFinished):
             self._round(event)
@@ -93,40 +93,48 @@ class Watch:
 
 
 def certificate_line(event: CertificateIssued) -> str:
-    """What became of a task's certificate, in one line."""
+    """The certificate of a task in one line: the measured drift and its bound, or the condition that was violated."""
     summary = event.summary
     for kind, cause in (("bug", "this is a bug in the run"), ("constant", "a constant is wrong")):
         broken = [violation for violation in summary["violated"] if violation["kind"] == kind]
         if broken:
             more = f", and {len(broken) - 1} more" if len(broken) > 1 else ""
-            return f"task {event.task}: CERTIFICATE BROKEN, {cause}: {broken[0]['message']}{more}"
-    cap = summary["recursion_bound"]
-    return f"task {event.task}: {summary['drift']:.4g} from the anchor, at most {cap:.4g} (weights only)"
+            return f"task {event.task}: CERTIFICATE VIOLATED, {cause}: {broken[0]['message']}{more}"
+    bound = summary["recursion_bound"]
+    return f"task {event.task}: distance to the anchor {summary['drift']:.4g}, bound {bound:.4g} (weights only)"
 
 
-class CountingBar:
-    """Progress of several runs side by side: `count` gives (rounds done, rounds in all or None)."""
+class JobsProgress:
+    """Progress of several runs at the same time, in rounds."""
 
-    def __init__(self, console: Console, title: str, count: Callable[[], tuple[int, int | None]]) -> None:
-        self._console, self._title, self._count = console, title, count
+    def __init__(self, console: Console) -> None:
+        self._console = console
         rounds = TextColumn("{task.completed:.0f} of {task.total:.0f} rounds")
         self._bar = _bar(console, rounds) if console.is_terminal else None
-        self._said = 0
+        self._runs = self._tenths = 0
 
     @contextmanager
     def showing(self) -> Iterator[None]:
-        if self._bar is None:
-            self._console.print(self._title, markup=False)
+        try:
             yield
-            return
-        with self._bar:
-            self._line = self._bar.add_task(self._title, total=1)
-            yield
+        finally:
+            if self._bar is not None:
+                self._bar.stop()
 
-    def tick(self) -> None:
-        done, total = self._count()
+    def update(self, runs: int, done: int, total: int | None) -> None:
+        """runs: how many · done: rounds finished by all of them · total: all rounds, None until that is known"""
+        if not self._runs:
+            self._begin(runs)
         if self._bar is not None:
             self._bar.update(self._line, completed=done, total=total or max(1, done))
-        elif total and done * 10 // total > self._said:
-            self._said = done * 10 // total
+        elif total and done * 10 // total > self._tenths:
+            self._tenths = done * 10 // total
             self._console.print(f"{done} of {total} rounds", markup=False)
+
+    def _begin(self, runs: int) -> None:
+        self._runs = runs
+        if self._bar is None:
+            self._console.print(f"{runs} runs", markup=False)
+            return
+        self._bar.start()
+        self._line = self._bar.add_task(f"{runs} runs", total=1)

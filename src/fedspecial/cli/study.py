@@ -120,13 +120,13 @@ def tune(
 
 
 def _given(settings: list[str], method: str, data: str | None) -> Settings:
-    from fedspecial.config import parse_pairs
+    from fedspecial.config import parse_settings
 
     if "=" in settings[0]:
         raise InputError(f"'{settings[0]}': the first argument must be a benchmark")
     if method not in ("special", "special-c"):
         raise InputError(f"method={method}: only special and special-c have λ")
-    pairs = parse_pairs(settings[1:])
+    pairs = parse_settings(settings[1:])
     if "benchmark" in pairs:
         raise InputError(f"benchmark={pairs['benchmark']}: give the benchmark as the first argument")
     if "method" in pairs:
@@ -213,7 +213,7 @@ def _run_jobs(jobs: Sequence[Job], seconds: Sequence[float], parallel: int | Non
 @contextmanager
 def _showing(estimate: TimeEstimate) -> Iterator[Callable[[], None]]:
     """A progress bar on a terminal, otherwise one line per finished run; both show the remaining time."""
-    from fedspecial.runs import directory as directory
+    from fedspecial.runs import directory
 
     def describe(job: Job, left: float) -> str:
         result = directory.finished(job.folder)

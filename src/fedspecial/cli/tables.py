@@ -12,7 +12,7 @@ from fedspecial.report.result import Result
 
 
 def matrix_table(title: str, tasks: Sequence[str], matrix: Sequence[Sequence[float]]) -> Table:
-    """Row = after which task, column = which domain; the diagonal is what was just learned."""
+    """Accuracies after each task (rows) on every domain (columns); the diagonal is bold: the domain just learned."""
     table = Table(title=title, title_justify="left", title_style="bold")
     table.add_column("accuracy in %")
     for name in tasks:
@@ -31,7 +31,7 @@ def result_line(result: Result) -> str:
 
 
 def comparison_table(title: str, summaries: Sequence[Summary]) -> Table:
-    """Narrow enough for 80 columns with three seeds; the rest is in comparison.md and the runs' result.json."""
+    """A table that fits into 80 columns with three seeds; comparison.md and the result.json files contain more."""
     table = Table(title=title, title_justify="left", title_style="bold")
     table.add_column("method")
     for column in ("ACC", "BWT", "worst drop", "s/round", "MB ↑/↓"):

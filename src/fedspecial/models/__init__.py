@@ -11,8 +11,10 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
+from fedspecial.core.imports import is_object_name
 from fedspecial.errors import InputError, did_you_mean
 from fedspecial.models.classifier import Classifier
+from fedspecial.models.custom import build_custom
 from fedspecial.models.resnet import ResNet18
 from fedspecial.models.small import CNN, MLP, Logistic
 from fedspecial.models.text import BagOfWords
@@ -49,6 +51,10 @@ def build(
     width:       channels of the first layer or units of the hidden ones; None is the model's own default
     encoder:     whose weights a transformer starts from: a folder, an installed package or a name on the hub
     """
+    if is_object_name(name):
+        if encoder is not None:
+            raise InputError(f"encoder={encoder}: only model 'transformer' has an encoder, not '{name}'")
+        return build_custom(name, input_shape=tuple(input_shape), num_classes=num_classes, width=width, seed=seed)
     if name not in _DESCRIPTIONS:
         raise InputError(f"model={name}: not a known model{did_you_mean(name, names())}; known: {', '.join(names())}")
     if num_classes < 1:

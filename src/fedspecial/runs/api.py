@@ -1,14 +1,20 @@
-"""The door for Python: ``fedspecial.run(benchmark="digits-shift", method="special", lam=0.25)``."""
+"""Starting and resuming runs, from Python and from the command line.
+
+Every run starts in the same way: `new_run` merges the settings and creates the run directory, `resume` executes what
+the directory says. Nothing here imports torch before the directory exists.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedspecial.config import Settings, merge_settings, read_settings, resolve
+from fedspecial.config import Settings, given_object, is_given_object, merge_settings, read_run_file, resolve
 from fedspecial.errors import InputError
-from fedspecial.runs import directory as directory
+from fedspecial.runs import directory
 
 if TYPE_CHECKING:
     from torch import nn
@@ -22,37 +28,51 @@ if TYPE_CHECKING:
 
 
 def run(
-    benchmark: str | Benchmark | Sequence[Domain] = "digits-shift",
+    benchmark: str | Benchmark | Sequence[Domain] | None = None,
     *,
-    method: str | Method = "special",
+    method: str | Method | None = None,
     model: str | nn.Module | None = None,
     config: str | Path | None = None,
     out: str | Path | None = None,
     listeners: Sequence[Listener] = (),
     **settings: Any,
 ) -> Result:
-    """Let a federation learn the benchmark's domains one after another; returns what was gained and lost.
+    """Train a federation on the benchmark's domains, one after another, and return the accuracies.
 
-    benchmark: a name (``fedspecial list benchmarks``), a `Benchmark`, or a list of `Domain`
-    method:    a name, or a method object such as ``Special(lam=0.1)``
-    model:     a name, or any `torch.nn.Module` that maps a batch to class scores
-    words:     the words of a config, such as ``rounds=10, seed=225``
+    Args:
+        benchmark: a name (``fedspecial list benchmarks``), ``file.py:function``, a `Benchmark`, or a list of `Domain`;
+            "digits-shift" without it.
+        method: a name (``fedspecial list methods``), ``file.py:Class``, or an object such as ``Special(lam=0.1)``;
+            "special" without it.
+        model: a name (``fedspecial list models``), ``file.py:Class``, or a `torch.nn.Module` that maps a batch of
+            inputs to class scores. Without it, the model of the benchmark's preset.
+        config: a YAML file of settings; arguments given here win over it.
+        out: the new run directory; ``runs/BENCHMARK-METHOD-NUMBER`` without it.
+        listeners: functions that are called with every event of the run.
+        **settings: any setting of ``fedspecial list settings``, such as ``rounds=10, seed=225``.
 
-    >>> result = fedspecial.run("digits-shift", method="special", lam=0.25, seed=25)   # doctest: +SKIP
-    >>> result.acc, result.bwt                                                        # doctest: +SKIP
+    Returns:
+        The result, which is also saved in the run directory.
+
+    Example:
+        >>> import fedspecial
+        >>> result = fedspecial.run("digits-shift", method="special", lam=0.25, rounds=2)  # doctest: +SKIP
+        >>> print(f"ACC {result.acc:.3f}, BWT {result.bwt:.3f}")  # doctest: +SKIP
     """
-    given: Settings = read_settings(Path(config)) if config is not None else {}
-    given.pop("about", None)
-    given |= settings
-    objects = Objects.of(benchmark, model, method, given)
-    return start(objects.settings | given | ({"out": str(out)} if out is not None else {}), objects, listeners)
+    objects = Objects.of(benchmark, model, method)
+    given = read_run_file(Path(config)) if config is not None else {}
+    given |= objects.named() | settings | ({"out": str(out)} if out is not None else {})
+    with new_run(given) as folder:
+        return resume(
+            folder, benchmark=objects.benchmark, model=objects.model, method=objects.method, listeners=listeners
+        )
 
 
-def start(settings: Settings, objects: Objects | None = None, listeners: Sequence[Listener] = ()) -> Result:
-    """Begin a run from its words."""
-    settings = merge_settings(settings)
-    with directory.created(settings) as folder:
-        return _execute(folder, settings, objects or Objects(), listeners)
+@contextmanager
+def new_run(settings: Settings) -> Iterator[Path]:
+    """A new run directory for these settings, ready for `resume`; it is removed if the run is refused at once."""
+    with directory.created(merge_settings(settings)) as folder:
+        yield folder
 
 
 def resume(
@@ -63,68 +83,82 @@ def resume(
     method: Method | None = None,
     listeners: Sequence[Listener] = (),
 ) -> Result:
-    """Go on where a run stopped; a finished one is only read. Objects that were given to `run` are given again."""
+    """Continue a run that was stopped or killed; the result is the same as without the interruption.
+
+    Args:
+        folder: the run directory.
+        benchmark: the object that was passed to `run`, if one was; objects are not saved.
+        model: likewise.
+        method: likewise; not needed if its class can be imported.
+        listeners: functions that are called with every event from here on.
+
+    Returns:
+        The result. That of a finished run is only read.
+
+    Example:
+        >>> import fedspecial
+        >>> result = fedspecial.resume("runs/digits-shift-special-001")  # doctest: +SKIP
+    """
     folder = Path(folder)
     finished = directory.finished(folder)
     if finished is not None:
         return finished
     settings = directory.settings(folder)
-    return _execute(folder, settings, Objects.again(settings, benchmark, model, method), listeners)
+    objects = Objects.of(benchmark, model, method)
+    objects.check_complete(settings, f"fedspecial.resume({str(folder)!r}, …)")
+    with directory.claimed(folder):
+        run_settings = resolve(settings, objects.method)
+        from fedspecial.runs.execute import execute
+
+        return execute(folder, run_settings, objects.benchmark, objects.model, tuple(listeners))
 
 
+@dataclass(frozen=True)
 class Objects:
-    """Objects that the caller gave instead of names."""
+    """Python objects that the caller passed instead of names; None for each that was named or left out."""
 
-    def __init__(
-        self,
-        settings: Settings | None = None,
-        benchmark: Benchmark | None = None,
-        model: nn.Module | None = None,
-        method: Method | None = None,
-    ) -> None:
-        self.settings, self.benchmark, self.model, self.method = settings or {}, benchmark, model, method
+    benchmark: Benchmark | None = None
+    model: nn.Module | None = None
+    method: Method | None = None
+    names: tuple[tuple[str, str], ...] = ()
 
     @staticmethod
-    def of(benchmark: Any, model: Any, method: Any, given: Settings) -> Objects:
-        settings: Settings = {}
-        if isinstance(benchmark, str):
-            settings["benchmark"] = given.pop("benchmark", benchmark)
-            benchmark = None
-        else:
+    def of(benchmark: Any, model: Any, method: Any) -> Objects:
+        given = {"benchmark": benchmark, "model": model, "method": method}
+        names = tuple((key, value) for key, value in given.items() if isinstance(value, str))
+        objects = {key: value for key, value in given.items() if value is not None and not isinstance(value, str)}
+        if "benchmark" in objects:
             from fedspecial.data.benchmark import Benchmark
 
-            benchmark = Benchmark.of(benchmark)
-            settings["benchmark"] = f"object:{benchmark.name}"
-        if isinstance(method, str):
-            settings["method"] = given.pop("method", method)
-            method = None
-        else:
-            from dataclasses import asdict
+            objects["benchmark"] = Benchmark.of(objects["benchmark"])
+        return Objects(**objects, names=names)
 
-            settings["method"] = f"{type(method).__module__}:{type(method).__qualname__}"
-            settings |= {key: value for key, value in asdict(method).items() if value is not None}
-        if model is not None and not isinstance(model, str):
-            settings["model"] = f"object:{type(model).__name__}"
-        elif model is not None:
-            settings["model"], model = model, None
-        return Objects(settings, benchmark, model, method)
+    def named(self) -> Settings:
+        """The settings that record these objects and names."""
+        settings: Settings = dict(self.names)
+        if self.benchmark is not None:
+            settings["benchmark"] = given_object(self.benchmark.name)
+        if self.model is not None:
+            settings["model"] = given_object(type(self.model).__name__)
+        if self.method is not None:
+            settings |= settings_of_method(self.method)
+        return settings
 
-    @staticmethod
-    def again(settings: Settings, benchmark: Any, model: Any, method: Any) -> Objects:
-        for key, value in (("benchmark", benchmark), ("model", model)):
-            if str(settings.get(key, "")).startswith("object:") and value is None:
+    def check_complete(self, settings: Settings, call: str) -> None:
+        """Refuse if the run was started with an object that is not given now."""
+        for key, value in (("benchmark", self.benchmark), ("model", self.model)):
+            if is_given_object(settings.get(key)) and value is None:
                 raise InputError(
-                    f"{key}={settings[key]}: this run was given an object; resume it from Python with "
-                    f"fedspecial.resume(folder, {key}=...)"
+                    f"{key}={settings[key]['object']}: this run was started with a Python object, which is not saved; "
+                    f"pass it again from Python: {call.replace('…', f'{key}=…')}"
                 )
-        from fedspecial.data.benchmark import Benchmark
-
-        return Objects({}, None if benchmark is None else Benchmark.of(benchmark), model, method)
 
 
-def _execute(folder: Path, settings: Settings, objects: Objects, listeners: Sequence[Listener]) -> Result:
-    with directory.claimed(folder):
-        resolved = resolve(settings, objects.method)
-        from fedspecial.runs.build import execute
+def settings_of_method(method: Method) -> Settings:
+    """The settings that make the same method again: its name and its hyper-parameters."""
+    from fedspecial import methods
 
-        return execute(folder, resolved, objects.benchmark, objects.model, tuple(listeners))
+    kind = type(method)
+    built_in = method.name in methods.names() and methods.find(method.name) is kind
+    name = method.name if built_in else f"{kind.__module__}:{kind.__qualname__}"
+    return {"method": name, **{key: value for key, value in asdict(method).items() if value is not None}}

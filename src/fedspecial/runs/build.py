@@ -1,21 +1,19 @@
-"""From settled words to a run under way, and from a finished run to its files."""
+"""From the settings of a run to the objects that execute it, and from a finished run to its files."""
 
 from __future__ import annotations
 
 import contextlib
-import json
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import safetensors.torch
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from fedspecial import models
-from fedspecial.config import Config, Resolved, data_folder
-from fedspecial.core.events import DataNotice, Event, EventLog, RunResumed, RunStarted, read_events
-from fedspecial.core.files import write_atomic
+from fedspecial.config import Config, GivenObject, RunSettings, data_folder
+from fedspecial.core.events import Event, EventLog
 from fedspecial.core.messages import ServerState
 from fedspecial.core.streams import stream, stream_seed, torch_stream
 from fedspecial.core.vector import FlatModel
@@ -23,7 +21,6 @@ from fedspecial.data.benchmark import Benchmark, Domain
 from fedspecial.data.federation import Federation
 from fedspecial.data.impute import impute
 from fedspecial.data.partition import Partition, make_partition
-from fedspecial.engine import checkpoint as checkpoints
 from fedspecial.engine.base import Engine
 from fedspecial.engine.checkpoint import Checkpoint, Checkpointer, Position
 from fedspecial.engine.client import ClientRunner
@@ -31,73 +28,58 @@ from fedspecial.engine.client_states import ClientStates
 from fedspecial.engine.head import wider_head
 from fedspecial.engine.inprocess import InProcess
 from fedspecial.engine.local import LocalTraining
-from fedspecial.engine.loop import Run, learn
+from fedspecial.engine.loop import Run
 from fedspecial.engine.payloads import PayloadTracker
 from fedspecial.errors import InputError
 from fedspecial.methods.base import Method, ProblemSpec
 from fedspecial.report.certificate import issue
-from fedspecial.report.model_card import model_card
-from fedspecial.report.plots import draw_curves, draw_drift, draw_matrix
-from fedspecial.report.result import Result, result_of
-from fedspecial.runs import directory as directory
-from fedspecial.runs.provenance import data_sha256, versions
 
 Listener = Callable[[Event], None]
 Connect = Callable[[ClientRunner, Checkpointer, Checkpoint | None], Engine]
 
 
-def execute(
-    folder: Path,
-    resolved: Resolved,
-    benchmark: Benchmark | None,
-    module: nn.Module | None,
-    listeners: tuple[Listener, ...] = (),
-) -> Result:
-    """Run (or go on with) what stands in `folder`, and leave its result there."""
-    with fixed_threads(resolved.config.threads):
-        notices: list[str] = []
-        benchmark = benchmark.check() if benchmark else load_benchmark(resolved.config, notices.append)
-        resolved = apply_sites(resolved, benchmark)
-        saved = checkpoints.load(folder / "checkpoint")
-        federation = make_federation(resolved.config, benchmark)
-        federation.check()
-        data = data_sha256(benchmark)
-        if saved is not None and directory.about(folder).get("data_sha256", data) != data:
-            raise InputError(f"{folder}: the data is not that with which the run began (its hash differs)")
-        run = prepare(folder, resolved, federation, module, saved, listeners)
-        run_remaining(folder, resolved, run, saved, data, notices)
-        return write_result(folder, run)
-
-
-def run_remaining(
-    folder: Path, resolved: Resolved, run: Run, saved: Checkpoint | None, data: str, notices: Iterable[str] = ()
-) -> None:
-    """Learn all that is left to learn; `data` is the hash of the data."""
-    with contextlib.closing(run.log):
-        if saved is None:
-            directory.write_settings(folder, resolved.settings(), {**versions(), "data_sha256": data})
-            run.emit(_started(run))
-            for text in notices:
-                run.emit(DataNotice(text))
-        else:
-            run.tell(_started(run))
-            run.tell(RunResumed(saved.position.task, saved.position.round))
-        learn(run)
-
-
 def prepare(
     folder: Path,
-    resolved: Resolved,
+    resolved: RunSettings,
     federation: Federation,
     module: nn.Module | None,
     saved: Checkpoint | None,
     listeners: tuple[Listener, ...] = (),
     connect: Connect | None = None,
 ) -> Run:
-    """Everything a run needs, at its beginning or where the checkpoint left it; `connect` brings another engine."""
-    config, method = resolved.config, resolved.method
+    """A run with its event log, at its beginning or at its checkpoint."""
+    parts = assemble(folder, resolved, federation, module, saved, connect)
+    runner, config, method = parts.runner, resolved.config, resolved.method
+    log = EventLog(folder / "events.jsonl", cut=saved.events_length if saved else 0)
     position = saved.position if saved else Position()
-    runner = make_client_runner(resolved, federation, module, position)
+    return Run(
+        *(config, method, federation, runner.model, runner.networks, runner.problem, parts.engine, log),
+        *(parts.checkpointer, parts.vector, parts.server, position, listeners, issue),
+    )
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What training and evaluating a model needs: the clients' side, the server's state, and the engine between."""
+
+    runner: ClientRunner
+    checkpointer: Checkpointer
+    vector: Tensor
+    server: ServerState
+    engine: Engine
+
+
+def assemble(
+    folder: Path,
+    resolved: RunSettings,
+    federation: Federation,
+    module: nn.Module | None,
+    saved: Checkpoint | None,
+    connect: Connect | None = None,
+) -> Parts:
+    """The parts of a run, with the state of the checkpoint if there is one; `connect` makes another engine."""
+    config = resolved.config
+    runner = make_client_runner(resolved, federation, module, saved.position if saved else Position())
     model = runner.model
     checkpointer = Checkpointer(folder / "checkpoint", config.checkpoint_seconds)
     vector = model.vector.clone()
@@ -106,13 +88,11 @@ def prepare(
     server = ServerState(vector[:learned], tensors=networks)
     if saved is not None:
         if saved.layout != model.layout.fingerprint:
-            raise InputError(f"checkpoint: {folder} was made with another model (names or shapes differ)")
+            raise InputError(f"checkpoint: {folder} was written with another model (names or shapes differ)")
         vector.copy_(checkpointer.tensor(saved.vector))
         checkpointer.restore(saved, server)
     engine = (connect or _in_process)(runner, checkpointer, saved)
-    log = EventLog(folder / "events.jsonl", cut=saved.events_length if saved else 0)
-    parts = (config, method, federation, model, runner.networks, runner.problem, engine)
-    return Run(*parts, log, checkpointer, vector, server, position, listeners, issue)
+    return Parts(runner, checkpointer, vector, server, engine)
 
 
 def _in_process(runner: ClientRunner, checkpointer: Checkpointer, saved: Checkpoint | None) -> Engine:
@@ -121,7 +101,7 @@ def _in_process(runner: ClientRunner, checkpointer: Checkpointer, saved: Checkpo
 
 
 def make_client_runner(
-    resolved: Resolved, federation: Federation, module: nn.Module | None, position: Position = Position()
+    resolved: RunSettings, federation: Federation, module: nn.Module | None, position: Position = Position()
 ) -> ClientRunner:
     """What training needs wherever it happens: the model as it is at that position, networks beside it, the plan."""
     config, method = resolved.config, resolved.method
@@ -160,11 +140,12 @@ def _networks(method: Method, problem: ProblemSpec, seed: int, device: torch.dev
 
 
 def load_benchmark(config: Config, notice: Callable[[str], None] = lambda text: None) -> Benchmark:
-    """The benchmark of a run. With `holdout`, a part of its training samples plays the test set, to tune on."""
+    """The benchmark of a run. With `holdout`, a part of the training samples replaces the test samples, for tuning."""
     from fedspecial.data import catalogue
 
+    name = _name_in("benchmark", config.benchmark)
     benchmark = catalogue.load(
-        config.benchmark,
+        name,
         data=data_folder(config),
         domains=config.domains,
         cap=config.cap,
@@ -172,14 +153,20 @@ def load_benchmark(config: Config, notice: Callable[[str], None] = lambda text: 
         seed=config.seed,
         on_bad=config.on_bad,
         notice=notice,
-        **config.options_for(catalogue.entry(config.benchmark).options),
+        **config.options_for(catalogue.entry(name).options),
     )
     if config.holdout:
         benchmark = benchmark.held_out(config.holdout, config.seed)
     return benchmark.check()
 
 
-def apply_sites(resolved: Resolved, benchmark: Benchmark) -> Resolved:
+def _name_in(key: str, value: str | GivenObject) -> str:
+    if isinstance(value, GivenObject):
+        raise InputError(f"{key}={value.object}: this is a Python object, which can be passed only from Python")
+    return value
+
+
+def apply_sites(resolved: RunSettings, benchmark: Benchmark) -> RunSettings:
     """Where the data comes from real sites, these are the clients, and nothing is dealt out again."""
     counts = {len(domain.sites) for domain in benchmark.domains if domain.sites is not None}
     config = resolved.config
@@ -190,7 +177,7 @@ def apply_sites(resolved: Resolved, benchmark: Benchmark) -> Resolved:
     sites = counts.pop()
     if config.clients_per_round > sites:
         raise InputError(f"clients_per_round={config.clients_per_round}: the data has only {sites} sites")
-    return Resolved(config.model_copy(update={"clients": sites, "partition": "sites"}), resolved.method)
+    return RunSettings(config.model_copy(update={"clients": sites, "partition": "sites"}), resolved.method)
 
 
 def make_federation(config: Config, benchmark: Benchmark) -> Federation:
@@ -226,7 +213,12 @@ def make_module(config: Config, benchmark: Benchmark, outputs: int, module: nn.M
     if module is None:
         shape, seed = benchmark.input_shape, stream_seed(config.seed, "init") % 2**63
         module = models.build(
-            config.model, input_shape=shape, num_classes=outputs, width=config.width, seed=seed, encoder=config.encoder
+            _name_in("model", config.model),
+            input_shape=shape,
+            num_classes=outputs,
+            width=config.width,
+            seed=seed,
+            encoder=config.encoder,
         )
         if config.weights is not None:
             _load_weights(module, Path(config.weights))
@@ -250,27 +242,6 @@ def _load_weights(module: nn.Module, path: Path) -> None:
     module.load_state_dict(fitting, strict=False)
 
 
-def write_result(folder: Path, run: Run) -> Result:
-    """Derive every file from the events; result.json comes last and marks the run as finished."""
-    events = read_events(folder / "events.jsonl")
-    result = result_of(events)
-    named = {name: tensor.clone() for name, tensor in run.model.layout.named(run.vector.cpu())}
-    write_atomic(folder / "model.safetensors", safetensors.torch.save(named))
-    card = model_card(
-        result,
-        command=f"fedspecial run {folder / 'config.yaml'}",
-        licence=run.federation.benchmark.licence,
-        weights=run.model.layout.num_weights,
-        model=run.config.model,
-    )
-    write_atomic(folder / "README.md", card.encode())
-    draw_matrix(result, folder / "matrix.png")
-    draw_curves(events, folder / "curves.png")
-    draw_drift(events, folder / "drift.png")
-    write_atomic(folder / "result.json", (json.dumps(result.to_json(), indent=1) + "\n").encode())
-    return result
-
-
 @contextlib.contextmanager
 def fixed_threads(threads: int) -> Iterator[None]:
     """The same number of threads gives the same sums; it is put back afterwards."""
@@ -280,20 +251,3 @@ def fixed_threads(threads: int) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
-
-
-def _started(run: Run) -> RunStarted:
-    layout, benchmark = run.model.layout, run.federation.benchmark
-    return RunStarted(
-        run.method.name,
-        asdict(run.method),
-        benchmark.name,
-        run.config.seed,
-        benchmark.task_names,
-        run.config.rounds,
-        run.federation.clients,
-        layout.num_weights,
-        layout.size - layout.num_weights,
-        layout.fingerprint,
-        versions(),
-    )

@@ -1,56 +1,165 @@
-"""Several methods and seeds on the same federation, and what they come to: mean ± standard deviation."""
+"""Several methods and seeds on the same federation, summarized as mean ± standard deviation."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedspecial import methods
-from fedspecial.config import Config, merge_settings, preset_settings, resolve, unknown_setting
-from fedspecial.data import catalogue
+from fedspecial.config import (
+    Config,
+    Settings,
+    benchmark_of_preset,
+    is_given_object,
+    merge_settings,
+    resolve,
+    unknown_setting,
+)
 from fedspecial.errors import InputError
-from fedspecial.runs.jobs import Job, run_missing
+from fedspecial.runs import directory
+from fedspecial.runs.api import Objects, resume, settings_of_method
+from fedspecial.runs.jobs import Job, cores, run_in_process, run_missing
 
 if TYPE_CHECKING:
+    from torch import nn
+
+    from fedspecial.data.benchmark import Benchmark, Domain
+    from fedspecial.methods.base import Method
+    from fedspecial.report.comparison import Summary
     from fedspecial.report.result import Result
+
+SEEDS = (25, 225, 2025)
+"""The seeds of the paper."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The results of `compare`, by method, one for each seed; printing it gives a Markdown table."""
+
+    folder: Path
+    results: Mapping[str, list[Result]]
+
+    @property
+    def summaries(self) -> dict[str, Summary]:
+        """Mean and standard deviation over the seeds, by method."""
+        from fedspecial.report.comparison import Summary
+
+        return {name: Summary.of(results) for name, results in self.results.items()}
+
+    def __str__(self) -> str:
+        from fedspecial.report.comparison import markdown
+
+        return markdown(dict(self.results))
+
+
+def compare(
+    benchmark: str | Benchmark | Sequence[Domain] = "digits-shift",
+    methods: Sequence[str | Method] = ("special", "fedavg"),
+    seeds: Sequence[int] = SEEDS,
+    *,
+    model: str | nn.Module | None = None,
+    jobs: int | None = None,
+    out: str | Path | None = None,
+    tick: Callable[[Sequence[Job]], None] | None = None,
+    **settings: Any,
+) -> Comparison:
+    """Run several methods with several seeds on the same federation.
+
+    Args:
+        benchmark: a name, ``file.py:function``, a `Benchmark`, or a list of `Domain`.
+        methods: names, ``file.py:Class``, or objects such as ``Special(lam=0.1)``.
+        seeds: each method runs once with each seed.
+        model: a name, ``file.py:Class``, or a `torch.nn.Module`, of which every run gets a copy.
+        jobs: how many runs at the same time; as many as there are cores without it. Where benchmark or model is an
+            object, runs follow one another in this process.
+        out: folder of the runs; finished ones are reused and stopped ones continued. ``runs/compare-BENCHMARK-NUMBER``
+            without it.
+        tick: called about four times a second with the list of runs, to show progress.
+        **settings: settings of all runs, such as ``rounds=10``. A setting that only some methods have goes to these.
+
+    Returns:
+        The results by method. ``comparison.md`` and ``comparison.png`` in the folder show them too.
+
+    Example:
+        >>> import fedspecial
+        >>> table = fedspecial.compare("digits-shift", ["special", "fedavg"], seeds=[25], rounds=2)  # doctest: +SKIP
+        >>> print(table)  # doctest: +SKIP
+    """
+    if jobs is not None and jobs < 1:
+        raise InputError(f"jobs={jobs}: must be at least 1")
+    objects = Objects.of(benchmark, model, None)
+    given = {**settings, **objects.named()}
+    name = objects.benchmark.name if objects.benchmark is not None else str(benchmark)
+    folder = Path(out) if out is not None else directory.next_number(f"compare-{name}")
+    planned = plan(given.pop("benchmark"), methods, seeds, given, folder)
+    show = (lambda: tick(planned)) if tick is not None else _nothing
+    if objects.benchmark is None and objects.model is None:
+        run_missing(planned, jobs or cores(int(planned[0].settings.get("threads", 1))), show)
+    else:
+        run_in_process(planned, objects, show)
+    comparison = Comparison(folder, _results(planned))
+    _write_summary(comparison)
+    return comparison
 
 
 def plan(
-    benchmark: str, names: Sequence[str], seeds: Sequence[int], settings: Mapping[str, Any], out: Path
+    benchmark: str | Settings,
+    chosen: Sequence[str | Method],
+    seeds: Sequence[int],
+    settings: Mapping[str, Any],
+    out: Path,
 ) -> list[Job]:
-    """All runs, checked before the first one begins. A method's own word goes only to methods that have it."""
-    if len(set(names)) < len(names) or len(set(seeds)) < len(seeds):
-        raise InputError(f"methods={','.join(names)} seeds={','.join(map(str, seeds))}: each can be given only once")
-    own = {name: [field.name for field in fields(methods.find(name))] for name in names}
-    common = {*Config.model_fields, *_reader_words(benchmark)}
+    """All runs, checked before the first one starts. A method's own setting goes only to methods that have it."""
+    each = [{"method": method} if isinstance(method, str) else settings_of_method(method) for method in chosen]
+    own = {mine["method"]: mine for mine in each}
+    for key, values in (("methods", [mine["method"] for mine in each]), ("seeds", list(seeds))):
+        if not values or len(set(values)) < len(values):
+            raise InputError(f"{key}={','.join(map(str, values))}: give at least one, and each only once")
+    known = {name: _fields(name) for name in own}
+    common = {*Config.model_fields, *_reader_options(benchmark), "methods"}
     for key in settings:
-        if key not in common and not any(key in fields for fields in own.values()):
-            raise unknown_setting(key, ", ".join(names), sorted({field for fields in own.values() for field in fields}))
+        if key not in common and not any(key in names for names in known.values()):
+            raise unknown_setting(key, ", ".join(own), sorted({name for names in known.values() for name in names}))
     jobs = []
-    for name in names:
-        mine = {k: v for k, v in settings.items() if k in common or k in own[name]}
+    for name, mine in own.items():
+        shared = {key: value for key, value in settings.items() if key in common or key in known[name]}
         for seed in seeds:
             folder = out / f"{name.replace(':', '-').replace('/', '-')}-{seed}"
-            given = {**mine, "benchmark": benchmark, "method": name, "seed": seed, "out": str(folder)}
-            settings = merge_settings(given)
-            resolve(settings)
-            jobs.append(Job(name, seed, settings, folder))
+            given = {**shared, **mine, "benchmark": benchmark, "seed": seed, "out": str(folder)}
+            merged = merge_settings(given)
+            resolve(merged)
+            jobs.append(Job(name, seed, merged, folder))
     return jobs
 
 
-def _reader_words(benchmark: str) -> Iterable[str]:
-    """Settings that the benchmark's reader knows, such as a CSV's label column."""
-    return catalogue.entry(str(preset_settings(benchmark).get("benchmark", benchmark))).options
+def _fields(method: str) -> list[str]:
+    from fedspecial import methods
+
+    return [field.name for field in fields(methods.find(method))]
 
 
-def run_all(jobs: Sequence[Job], parallel: int, tick: Callable[[], None]) -> dict[str, list[Result]]:
-    """Runs what is missing, goes on with what was stopped, and gives the results by method."""
-    from fedspecial.runs.api import resume
+def _reader_options(benchmark: str | Settings) -> Iterable[str]:
+    """Settings that only the benchmark's reader has, such as a CSV's label column."""
+    from fedspecial.config.resolve import reader_options
 
-    run_missing(jobs, parallel, tick)
+    return () if is_given_object(benchmark) else reader_options(benchmark_of_preset(str(benchmark)))
+
+
+def _results(jobs: Sequence[Job]) -> dict[str, list[Result]]:
     results: dict[str, list[Result]] = {}
     for job in jobs:
         results.setdefault(job.method, []).append(resume(job.folder))
     return results
+
+
+def _write_summary(comparison: Comparison) -> None:
+    from fedspecial.report.comparison import draw_matrices
+
+    results = dict(comparison.results)
+    draw_matrices(results, comparison.folder / "comparison.png")
+    (comparison.folder / "comparison.md").write_text(str(comparison), encoding="utf-8")
+
+
+def _nothing() -> None:
+    pass

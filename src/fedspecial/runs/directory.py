@@ -1,4 +1,8 @@
-"""The run directory: made before anything slow begins, finished when result.json stands in it. Needs no torch."""
+"""The run directory: created before anything slow begins; a run is finished when result.json exists. Needs no torch.
+
+config.yaml holds the settings and, under `about`, the version of the directory's format and a hash of the settings,
+and later the versions of the software and the hash of the data.
+"""
 
 from __future__ import annotations
 
@@ -15,29 +19,33 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from fedspecial.config import Settings, read_settings
+from fedspecial.config import Settings, is_given_object, read_settings
+from fedspecial.core.files import write_atomic
 from fedspecial.errors import InputError
 
 if TYPE_CHECKING:
     from fedspecial.report.result import Result
 
 RUNS = Path("runs")
+CONFIG = "config.yaml"
+FORMAT = 2
+"""Version of the files in a run directory; directories of another version are refused."""
 
 
 def create(settings: Settings) -> Path:
-    """A new directory with the words of the run in it; one that exists is never touched."""
+    """A new directory that contains the settings of the run; an existing one is never touched."""
     out = settings.get("out")
     while True:
-        folder = Path(out) if out else next_number(f"{settings.get('benchmark', 'run')}-{settings.get('method', '')}")
+        folder = Path(out) if out else next_number(f"{_benchmark_name(settings)}-{settings.get('method', '')}")
         settings["out"] = str(folder)
-        if _appears(folder, settings):
+        if _create_at(folder, settings):
             return folder
         if out:
             raise InputError(f"out={folder}: it exists already; nothing was changed (resume it, or name another)")
 
 
-def _appears(folder: Path, settings: Settings) -> bool:
-    """Whether the directory could be made; it appears with the words in it, so a kill leaves no empty one."""
+def _create_at(folder: Path, settings: Settings) -> bool:
+    """Whether the directory could be created. It appears together with its settings, so a kill leaves no empty one."""
     if os.path.lexists(folder):
         return False
     part = folder.with_name(f".{folder.name}.{os.getpid()}.part")
@@ -49,41 +57,58 @@ def _appears(folder: Path, settings: Settings) -> bool:
         shutil.rmtree(part, ignore_errors=True)
         if error.errno in (errno.ENOTEMPTY, errno.EEXIST) and folder.exists():
             return False
-        raise InputError(f"out={folder}: cannot be made ({error.strerror})") from None
+        raise InputError(f"out={folder}: cannot be created ({error.strerror})") from None
     return True
 
 
 def write_settings(folder: Path, settings: Settings, about: dict[str, Any] | None = None) -> None:
-    """With `about` the words are final: they are sealed, and a change is noticed when the run goes on."""
-    content = {**settings, **({"about": {**about, "settings_sha256": _seal(settings)}} if about else {})}
-    part = folder / "config.yaml.part"
-    with part.open("w", encoding="utf-8") as file:
-        yaml.safe_dump(_plain(content), file, sort_keys=False, allow_unicode=True)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(part, folder / "config.yaml")
+    """Write config.yaml with a hash of the settings, so that resuming notices a change."""
+    about = {"format": FORMAT, **(about or {}), "settings_sha256": _settings_hash(settings)}
+    text = yaml.safe_dump(_plain({**settings, "about": about}), sort_keys=False, allow_unicode=True)
+    write_atomic(folder / CONFIG, text.encode())
 
 
 def settings(folder: Path) -> Settings:
-    if not (folder / "config.yaml").exists():
-        raise InputError(f"{folder}: this is not a run directory (it has no config.yaml)")
-    found = read_settings(folder / "config.yaml")
-    about = found.pop("about", None)
-    if isinstance(about, dict) and about.get("settings_sha256", _seal(found)) != _seal(found):
-        raise InputError(
-            f"{folder / 'config.yaml'}: it was changed after the run began; put it back, or run it as another run"
-        )
-    return found
+    """The settings of a run; a directory that is not one of ours, or of another format, is refused."""
+    return _read(folder)[0]
 
 
 def about(folder: Path) -> dict[str, Any]:
-    """Versions and the hash of the data, as written when the run began."""
-    return dict(read_settings(folder / "config.yaml").get("about") or {})
+    """The format's version, the versions of the software and the hash of the data, written when the run began."""
+    return _read(folder)[1]
+
+
+def _read(folder: Path) -> tuple[Settings, dict[str, Any]]:
+    path = folder / CONFIG
+    if not path.exists():
+        raise InputError(f"{folder}: this is not a run directory (it has no {CONFIG})")
+    found = read_settings(path)
+    about = found.pop("about", None)
+    version = _format_version(about)
+    if version is None:
+        raise InputError(
+            f"{folder}: this is not a run directory (its {CONFIG} has no about.format); "
+            f"to start a run with these settings: fedspecial run {path}"
+        )
+    if version != FORMAT:
+        raise InputError(
+            f"{folder}: run directory of format {version}; this version of fedspecial reads format {FORMAT} only"
+        )
+    if about.get("settings_sha256") != _settings_hash(found):
+        raise InputError(f"{path}: it was changed after the run began; undo the change, or start a new run with it")
+    return found, about
+
+
+def _format_version(about: Any) -> Any:
+    if not isinstance(about, dict):
+        return None
+    # The first format had no version; it recorded its hash under another name.
+    return about.get("format", 1 if "words_sha256" in about else None)
 
 
 @contextmanager
 def claimed(folder: Path) -> Iterator[None]:
-    """Work on a run, alone: the claim ends with the process, however it ends."""
+    """Exclusive use of a run directory. The lock is released when the process ends, however it ends."""
     if sys.platform == "win32":
         yield
         return
@@ -96,7 +121,7 @@ def claimed(folder: Path) -> Iterator[None]:
         except BlockingIOError:
             raise InputError(f"{folder}: another process is working on this run") from None
         except OSError:
-            pass  # some network file systems know no locks
+            pass  # some network file systems do not support locks
         yield
     finally:
         os.close(descriptor)
@@ -113,18 +138,18 @@ def finished(folder: Path) -> Result | None:
     try:
         return Result(**json.loads(path.read_text(encoding="utf-8")))
     except (ValueError, TypeError):
-        raise InputError(f"{path}: it was cut off or changed; remove it and resume the run to have it again") from None
+        raise InputError(f"{path}: it was cut off or changed; remove it and resume the run to write it again") from None
 
 
 @contextmanager
 def created(settings: Settings) -> Iterator[Path]:
-    """A new run directory, taken back if the run is refused before anything but its words stands there."""
+    """A new run directory; it is removed again if the run is refused while it contains nothing but its settings."""
     folder = create(settings)
     try:
         yield folder
     except InputError:
-        if {path.name for path in folder.iterdir()} <= {"config.yaml"}:
-            (folder / "config.yaml").unlink(missing_ok=True)
+        if {path.name for path in folder.iterdir()} <= {CONFIG}:
+            (folder / CONFIG).unlink(missing_ok=True)
             folder.rmdir()
         raise
 
@@ -136,8 +161,13 @@ def next_number(stem: str) -> Path:
     return RUNS / f"{stem}-{max(numbers, default=0) + 1:03d}"
 
 
-def _seal(settings: Settings) -> str:
-    """Hash of the words; the place does not count, since a finished run may be moved."""
+def _benchmark_name(settings: Settings) -> str:
+    name = settings.get("benchmark", "run")
+    return str(name["object"] if is_given_object(name) else name)
+
+
+def _settings_hash(settings: Settings) -> str:
+    """Hash of the settings except `out`, since a finished run may be moved."""
     text = yaml.safe_dump({key: _plain(value) for key, value in settings.items() if key != "out"}, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 import multiprocessing
@@ -15,7 +16,8 @@ from pathlib import Path
 
 from fedspecial.config import Settings, resolve
 from fedspecial.errors import InputError
-from fedspecial.runs import directory as directory
+from fedspecial.runs import directory
+from fedspecial.runs.api import Objects, new_run, resume
 
 
 @dataclass(frozen=True)
@@ -30,7 +32,7 @@ class Job:
 
 def settings_key(settings: Settings) -> str:
     """A hash of all settings, defaults included; the locations of the run and of its data do not count."""
-    settings = {key: value for key, value in resolve(settings).settings().items() if key not in ("out", "data")}
+    settings = {key: value for key, value in resolve(settings).flat().items() if key not in ("out", "data")}
     return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:12]
 
 
@@ -73,24 +75,34 @@ def _ignore_sigint() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-def _run_or_resume(job: Job) -> None:
-    from fedspecial.runs.api import resume
+def run_in_process(jobs: Sequence[Job], objects: Objects, tick: Callable[[], None]) -> None:
+    """Like `run_missing`, one run after another in this process, for runs that need Python objects.
 
+    Each run trains its own copy of the model.
+    """
+    for job in jobs:
+        _check_existing(job)
+    for job in jobs:
+        _run_or_resume(job, Objects(objects.benchmark, copy.deepcopy(objects.model)))
+        tick()
+
+
+def _run_or_resume(job: Job, objects: Objects = Objects()) -> None:
     if job.folder.exists():
-        resume(job.folder)
+        resume(job.folder, benchmark=objects.benchmark, model=objects.model)
         return
-    with directory.created(job.settings) as folder:
-        resume(folder)
+    with new_run(job.settings) as folder:
+        resume(folder, benchmark=objects.benchmark, model=objects.model)
 
 
 def _check_existing(job: Job) -> None:
     """Refuse an existing run directory whose settings differ from those of the job."""
     if not job.folder.exists():
         return
-    found = resolve(directory.settings(job.folder)).settings()
+    found = resolve(directory.settings(job.folder)).flat()
     # With data from sites, the sites determine these settings.
     ignored = {"out", "clients", "partition"} if found["partition"] == "sites" else {"out"}
-    for key, value in resolve(job.settings).settings().items():
+    for key, value in resolve(job.settings).flat().items():
         if key not in ignored and found.get(key) != value:
             raise InputError(
                 f"out={job.folder}: it contains a run with {key}={found.get(key)}, not {key}={value}; "

@@ -17,7 +17,7 @@ from fedspecial.config import Config, Settings, merge_settings
 from fedspecial.core.files import write_atomic
 from fedspecial.errors import InputError
 from fedspecial.report.comparison import MeanStd
-from fedspecial.runs import directory as directory
+from fedspecial.runs import directory
 from fedspecial.runs.jobs import Job, settings_key
 
 COARSE = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from fedspecial.config import Resolved, Settings, merge_settings, resolve
+from fedspecial.config import RunSettings, Settings, given_object, merge_settings, resolve
 from fedspecial.errors import InputError
 from fedspecial.flower.governance.policy import RoundPolicy, split_run_config
 
@@ -82,7 +82,7 @@ class FederationPlan:
         policy = RoundPolicy(**content["policy"])
         return FederationPlan(**names, settings=content["settings"], policy=policy, data=spec)
 
-    def resolved(self) -> Resolved:
+    def resolved(self) -> RunSettings:
         """All settings, validated, including the method's own."""
         return resolve(self.merged_settings())
 
@@ -91,7 +91,7 @@ class FederationPlan:
         # A checkpoint after every round, because the sites keep only the client states that match the last two.
         given |= {"clients": len(self.sites), "checkpoint_seconds": 0}
         if self.data is not None:
-            given |= {"benchmark": "object:federation", "partition": "sites"}
+            given |= {"benchmark": given_object("federation"), "partition": "sites"}
         return merge_settings(given)
 
     def client_number(self, site: str) -> int:

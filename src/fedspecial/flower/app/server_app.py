@@ -34,8 +34,9 @@ from fedspecial.flower.app.plan import FederationPlan
 from fedspecial.flower.app.recorder import Recorder
 from fedspecial.flower.app.site_data import server_federation
 from fedspecial.flower.app.task_control import requested_task_end
-from fedspecial.runs import directory as directory
-from fedspecial.runs.build import fixed_threads, prepare, run_remaining, write_result
+from fedspecial.runs import directory
+from fedspecial.runs.build import fixed_threads, prepare
+from fedspecial.runs.execute import run_remaining, write_result
 from fedspecial.runs.provenance import data_sha256
 
 log = logging.getLogger("fedspecial.flower")
@@ -68,7 +69,7 @@ def serve(grid: Grid, run_config: Mapping[str, Any], listeners: tuple[Listener, 
     folder = Path(resolved.config.out or "run")
     with _run_directory(folder, plan), directory.claimed(folder), fixed_threads(resolved.config.threads):
         run_id = _open_federation(folder, plan)
-        _check_settings(folder, resolved.settings())
+        _check_settings(folder, resolved.flat())
         if (folder / "finished.json").exists():
             log.info("%s: the run is finished", folder)
             return folder
@@ -163,7 +164,7 @@ def _open_federation(folder: Path, plan: FederationPlan) -> str:
 
 
 def _check_settings(folder: Path, settings: Mapping[str, Any]) -> None:
-    found = resolve(directory.settings(folder)).settings()
+    found = resolve(directory.settings(folder)).flat()
     for key, value in settings.items():
         if key != "out" and found.get(key) != value:
             raise InputError(f"out={folder}: it contains a run with {key}={found.get(key)}, not {key}={value}")

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal, get_args
 
-from fedspecial.config import Settings, parse_pairs
+from fedspecial.config import Settings, parse_settings
 from fedspecial.errors import InputError
 from fedspecial.flower.governance.promotion import PromotionLimits
 
@@ -82,7 +82,7 @@ def split_run_config(run_config: Mapping[str, Any]) -> tuple[RoundPolicy, Settin
     for key in ("hyper", "more"):
         text = str(settings.pop(key, ""))
         try:
-            pairs = parse_pairs(shlex.split(text))
+            pairs = parse_settings(shlex.split(text))
         except ValueError as error:
             raise InputError(f"{key}={text}: {error}") from None
         for name, value in pairs.items():

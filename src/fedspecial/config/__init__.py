@@ -1,0 +1,49 @@
+"""Settings of a run, the same in a YAML file, on the command line and in `fedspecial.run(...)`.
+
+settings  the common settings: types, defaults, ranges, descriptions
+sources   key=value arguments, files, presets
+resolve   how they are merged and checked
+describe  what is shown of them: tables and the JSON schema
+
+Nothing here imports torch before a method's class is needed.
+"""
+
+from fedspecial.config.resolve import RunSettings, check_common, merge_settings, resolve, unknown_setting
+from fedspecial.config.settings import (
+    GROUPS,
+    Config,
+    GivenObject,
+    Settings,
+    data_folder,
+    given_object,
+    is_given_object,
+)
+from fedspecial.config.sources import (
+    benchmark_of_preset,
+    parse_settings,
+    preset_names,
+    preset_settings,
+    read_run_file,
+    read_settings,
+)
+
+__all__ = [
+    "GROUPS",
+    "Config",
+    "GivenObject",
+    "RunSettings",
+    "Settings",
+    "benchmark_of_preset",
+    "check_common",
+    "data_folder",
+    "given_object",
+    "is_given_object",
+    "merge_settings",
+    "parse_settings",
+    "preset_names",
+    "preset_settings",
+    "read_run_file",
+    "read_settings",
+    "resolve",
+    "unknown_setting",
+]

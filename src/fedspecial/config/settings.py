@@ -1,0 +1,217 @@
+"""The settings that every run has: type, default, range and description, in one place.
+
+`fedspecial list settings`, `fedspecial run --help`, the JSON schema and docs/configuration.md are generated from
+these fields. A method's own settings are the fields of its class.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Collection
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
+
+Settings = dict[str, Any]
+"""Settings by name, as they are in a YAML file."""
+
+
+class GivenObject(BaseModel):
+    """Stands for a Python object that was passed to `fedspecial.run` instead of a name.
+
+    config.yaml records it as ``{object: NAME}``. The object itself is not saved, so the caller passes it again to
+    resume or evaluate the run.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    object: Annotated[str, Field(description="Name of the object, for the reader of config.yaml.")]
+
+    def __str__(self) -> str:
+        return f"a Python object ({self.object})"
+
+
+def given_object(name: str) -> Settings:
+    """The value that config.yaml records for a Python object of that name."""
+    return GivenObject(object=name).model_dump()
+
+
+def is_given_object(value: object) -> bool:
+    """Whether a setting's value, parsed or as it is in config.yaml, stands for a Python object."""
+    return isinstance(value, GivenObject) or (isinstance(value, dict) and value.keys() == {"object"})
+
+
+def _split(value: object) -> object:
+    return tuple(part.strip() for part in value.split(",")) if isinstance(value, str) else value
+
+
+def _server_lr(value: object) -> object:
+    try:
+        if value == "1/i" or 0 <= float(value) < math.inf:  # type: ignore[arg-type]
+            return value
+    except (TypeError, ValueError):
+        pass
+    raise ValueError("expected 1/i or a number that is not negative")
+
+
+Names = Annotated[
+    tuple[str, ...],
+    BeforeValidator(_split),
+    WithJsonSchema(
+        {
+            "title": "names separated by commas",
+            "anyOf": [{"type": "array", "items": {"type": "string"}}, {"type": "string"}],
+        }
+    ),
+]
+NameOrObject = str | GivenObject
+Positive = Annotated[float, Field(gt=0)]
+NonNegative = Annotated[float, Field(ge=0)]
+Count = Annotated[int, Field(ge=1)]
+ServerLr = Annotated[Literal["1/i"] | NonNegative, BeforeValidator(_server_lr)]
+
+
+class Config(BaseModel):
+    """All settings of a run except the method's own hyper-parameters."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, coerce_numbers_to_str=True)
+
+    benchmark: NameOrObject = Field(
+        "digits-shift", description="The data: a name from `fedspecial list benchmarks`, or file.py:function."
+    )
+    data: str | None = Field(
+        None, description="Folder with the data files; the environment variable FEDSPECIAL_DATA if not set."
+    )
+    domains: Names | None = Field(
+        None, description="Domains to learn, in this order, such as usps,mnist; the benchmark's own list if not set."
+    )
+    cap: Count | None = Field(None, description="Training samples per domain at most, drawn at random; all if not set.")
+    holdout: float = Field(
+        0.0, ge=0, lt=1, description="Share of the training samples that replaces the test set, for tuning."
+    )
+    image_size: Count | None = Field(
+        None, description="Side of the square images in pixels; the benchmark's own if not set."
+    )
+    on_bad: Literal["stop", "skip"] = Field(
+        "stop", description="What to do with an unreadable sample: stop with an error, or skip, count and report it."
+    )
+    options: dict[str, Any] = Field(
+        default_factory=dict,
+        description="Options of the benchmark's reader, such as label_column; they can also be given as settings.",
+    )
+
+    method: str = Field(
+        "special", description="Learning method: a name from `fedspecial list methods`, or file.py:Class."
+    )
+    seed: int = Field(25, ge=0, description="Seed from which all random numbers of the run are derived.")
+    rounds: Count = Field(20, description="Communication rounds per task (T).")
+    local_epochs: Positive | None = Field(
+        5.0, description="Passes over a client's data in one round (E); a fraction is allowed. Excludes local_steps."
+    )
+    local_steps: Count | None = Field(
+        None, description="Optimizer steps of a client in one round, instead of local_epochs."
+    )
+    batch_size: Count = Field(32, description="Samples per local training batch.")
+
+    clients: Count = Field(8, description="Clients in the federation (M).")
+    clients_per_round: Count = Field(4, description="Clients sampled in each round (N).")
+    partition: Literal["dirichlet", "iid", "shards", "quantity", "sites"] = Field(
+        "dirichlet", description="How the samples of a domain are distributed over the clients."
+    )
+    alpha: Positive = Field(0.1, description="Concentration of the Dirichlet distribution; smaller is more skewed.")
+    min_per_client: int = Field(
+        10, ge=0, description="The partition is redrawn (up to 1,000 times) until each client has this many samples."
+    )
+    shared_proportions: bool = Field(False, description="Use the same random stream for the partition of every task.")
+
+    client_lr: NonNegative = Field(0.001, description="Learning rate of the clients (γ_L) in the first round.")
+    client_lr_decay: Positive = Field(0.96, description="Factor by which client_lr is multiplied after each round.")
+    client_lr_reset: bool = Field(True, description="Restart the decay of client_lr at the beginning of each task.")
+    optimizer: Literal["sgd", "adamw"] = Field(
+        "sgd", description="Optimizer of the clients; its state is not kept between rounds."
+    )
+    momentum: float = Field(0.0, ge=0, lt=1, description="Momentum of SGD.")
+    weight_decay: NonNegative = Field(0.0, description="Weight decay of the optimizer.")
+    server_lr: ServerLr = Field(
+        "1/i", description="Learning rate of the server (γ_G): 1/i in task i, as in the paper, or a fixed number."
+    )
+    weighting: Literal["uniform", "samples", "registered"] = Field(
+        "uniform",
+        description="Weights in the mean of the updates: equal, by sample count, or equal with the sum divided by M.",
+    )
+    batch_norm: Literal["average", "mean-only", "local"] = Field(
+        "average",
+        description="BatchNorm statistics: averaged and anchored like weights, only averaged, or kept by each client.",
+    )
+
+    model: NameOrObject = Field(
+        "resnet18", description="The network: a name from `fedspecial list models`, or file.py:Class."
+    )
+    width: Count | None = Field(None, description="Channels or hidden units of the model; its own default if not set.")
+    encoder: str | None = Field(
+        None, description="Pretrained encoder of model=transformer: a folder, an installed package or a hub name."
+    )
+    weights: str | None = Field(
+        None, description="A safetensors file with initial weights (torchvision's names for ResNet-18)."
+    )
+
+    device: str = Field("cpu", description="Torch device on which clients train and models are evaluated.")
+    threads: Count = Field(1, description="Threads of torch. Floating-point sums, and so the result, depend on it.")
+    eval_every: int = Field(
+        1, ge=0, description="Evaluate after every so many rounds; 0: only at the end of each task."
+    )
+    eval_cap: Count | None = Field(
+        None, description="Test samples per domain for evaluations within a task; all if not set."
+    )
+    estimate: bool = Field(False, description="Estimate the constants of the theory during the run.")
+    checkpoint_seconds: NonNegative = Field(
+        10.0, description="Seconds between checkpoints within a task; one is always written at its end."
+    )
+    out: str | None = Field(
+        None, description="The new run directory; runs/BENCHMARK-METHOD-NUMBER if not set. Never overwritten."
+    )
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Config:
+        if self.clients_per_round > self.clients:
+            raise ValueError(f"clients_per_round={self.clients_per_round}: there are only clients={self.clients}")
+        if self.local_steps is None and self.local_epochs is None:
+            raise ValueError("local_epochs=null: set local_epochs or local_steps")
+        return self
+
+    def server_lr_of(self, task: int) -> float:
+        """γ_G of task i: 1/i as in the paper, or a number."""
+        return 1 / task if self.server_lr == "1/i" else float(self.server_lr)
+
+    def client_lr_of(self, task: int, round: int) -> float:
+        """γ_L of a round: it decays every round and, with `client_lr_reset`, restarts at each task."""
+        age = round if self.client_lr_reset else (task - 1) * self.rounds + round
+        return self.client_lr * self.client_lr_decay**age
+
+    def options_for(self, known: Collection[str]) -> Settings:
+        """Options of the benchmark's reader. A reader with an option `encoder` gets the run's encoder by default."""
+        return {"encoder": self.encoder, **self.options} if self.encoder and "encoder" in known else self.options
+
+
+GROUPS: dict[str, tuple[str, ...]] = {
+    "Data": ("benchmark", "data", "domains", "cap", "holdout", "image_size", "on_bad", "options"),
+    "Training": ("method", "seed", "rounds", "local_epochs", "local_steps", "batch_size"),
+    "Clients": ("clients", "clients_per_round", "partition", "alpha", "min_per_client", "shared_proportions"),
+    "Optimization": (
+        *("client_lr", "client_lr_decay", "client_lr_reset", "optimizer", "momentum", "weight_decay"),
+        *("server_lr", "weighting", "batch_norm"),
+    ),
+    "Model": ("model", "width", "encoder", "weights"),
+    "Execution and output": (
+        *("device", "threads", "eval_every", "eval_cap", "estimate", "checkpoint_seconds", "out"),
+    ),
+}
+"""The settings by topic, in the order in which they are shown."""
+
+
+def data_folder(config: Config) -> Path | None:
+    """The folder with real data: the setting `data`, or the environment variable FEDSPECIAL_DATA."""
+    folder = config.data or os.environ.get("FEDSPECIAL_DATA")
+    return Path(folder) if folder else None
