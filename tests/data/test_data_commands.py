@@ -31,9 +31,9 @@ def call(*arguments: str) -> Any:
 def test_list_shows_order_sizes_licence_and_source(tmp_path: Path) -> None:
     factories.digit10(tmp_path)
     text = call("list", "--data", str(tmp_path)).output
-    assert "1. usps          7,291 + 2,007; found 30 + 20" in text
-    assert "2. svhn          73,257 + 26,032; found 30 + 20" in text
-    assert "1. sketch        3,929; found nothing" in text
+    assert "1. usps                7,291 + 2,007; found 30 + 20" in text
+    assert "2. svhn                73,257 + 26,032; found 30 + 20" in text
+    assert "1. sketch              3,929; found nothing" in text
     assert "licence: CC BY 4.0" in text
     assert "get it: svhn: http://ufldl.stanford.edu" in text
 
@@ -105,7 +105,7 @@ def test_other_content_is_noticed_by_its_checksum(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["images", "text", "table", "sites"])
 def test_show_draws_one_figure(tmp_path: Path, kind: str) -> None:
-    mine, out = tmp_path / "mine", tmp_path / "pictures/mine.png"
+    mine, out = tmp_path / "mine", tmp_path / "figures/mine.png"
     mine.mkdir()
     match kind:
         case "images":
@@ -120,8 +120,8 @@ def test_show_draws_one_figure(tmp_path: Path, kind: str) -> None:
             (mine / "t.csv").write_text("domain,label,age\n" + "\n".join(lines))
     result = call("show", "folders", "clients=3", "clients_per_round=3", "--data", str(mine), "--out", str(out))
     assert result.exit_code == 0, result.exception
-    with Image.open(out) as picture:
-        assert picture.width > 1000
+    with Image.open(out) as figure:
+        assert figure.width > 1000
 
 
 def test_a_missing_data_folder_is_reported_in_one_line() -> None:

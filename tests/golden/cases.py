@@ -74,7 +74,7 @@ def transposed_files(root: Path) -> None:
 BRIEF: Settings = {"rounds": 2, "seed": 25, "eval_every": 0, "eval_cap": 20}
 DIGITS: Settings = {"benchmark": "digits-shift", "cap": 160, "local_epochs": 2, "batch_size": 8, "min_per_client": 4}
 DIGITS |= BRIEF
-# Two of the four worlds, for what is no method.
+# Two of the four domains, for cases that do not test a particular method.
 PAIR: Settings = {**DIGITS, "domains": "paper,neon", "method": "fedavg"}
 FEW: Settings = {"clients": 4, "clients_per_round": 3, "min_per_client": 2, "batch_size": 8, **BRIEF}
 

@@ -55,7 +55,7 @@ def _list_sizes(entry: Entry, found: dict[str, Size]) -> None:
         order = f"{number + 1}." if domain in entry.domains else "+ "
         expected = _size(entry.sizes.get(domain)) or ("built in" if not entry.needs_data else "no published size")
         present = "" if not entry.needs_data else f"; found {_size(found.get(domain)) or 'nothing'}"
-        _say(f"  {order:<3}{domain:<14}{expected}{present}")
+        _say(f"  {order:<3}{domain:<20}{expected}{present}")
 
 
 def _size(size: Size | None) -> str:

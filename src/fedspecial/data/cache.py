@@ -108,6 +108,7 @@ def _digest(file: Path) -> str:
 
 
 def _replace(path: Path, content: bytes) -> None:
+    # Not `write_atomic`: several processes may write the same entry, so each needs a temporary name of its own.
     temporary = path.with_name(f".{path.name}.{os.urandom(4).hex()}.tmp")
     try:
         temporary.write_bytes(content)
