@@ -11,7 +11,6 @@ from code_blocks import PAGES, ROOT, SLOW, blocks, run
 # Pages that describe what is not finished yet.
 UNFINISHED = {
     *("docs/configuration.md", "docs/how-to/deploy.md", "docs/reference/benchmarks.md", "docs/science/theory.md"),
-    *("docs/how-to/compare.md", "docs/how-to/evaluate.md", "docs/how-to/own-model.md", "docs/how-to/settings.md"),
 }
 PAGES = [page for page in PAGES if page.relative_to(ROOT).as_posix() not in UNFINISHED]
 
