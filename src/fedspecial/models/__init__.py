@@ -119,7 +119,7 @@ def _tokens(name: str, shape: Shape) -> int:
 
 
 def _channels(name: str, shape: Shape) -> int:
-    """The channels of an image shape; anything else is no food for convolutions."""
+    """The channels of an image shape; other inputs cannot be convolved."""
     if len(shape) != 3:
         raise InputError(
             f"model={name}: needs images (channels×height×width), but the inputs have shape "
@@ -136,7 +136,7 @@ def _written(shape: Shape) -> str:
 
 _DESCRIPTIONS = {
     "logistic": "logistic regression on the flat input",
-    "mlp": "one hidden layer of `width` units (128)",
+    "mlp": "two hidden layers of `width` units (128)",
     "cnn": "small convolutional network with BatchNorm, `width` first channels (16)",
     "resnet18": "ResNet-18 with the 7×7 stem, `width` first channels (64); 16 suits CPUs",
     "text": "bag of hashed words, `width` dimensions (64)",
