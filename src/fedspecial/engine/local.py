@@ -1,4 +1,4 @@
-"""Training on one client: the one local loop that every method shares (lines 7 to 12 of Algorithm 1)."""
+"""Training on one client: the one local loop that every method shares (lines 8 to 11 of Algorithm 1)."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ def train(method: Method, context: ClientContext, plan: LocalTraining, order: np
     step = _optimizer(plan, model.trainable, model.weights)
     total_loss, steps, largest = 0.0, 0, 0.0
     smallest = 2 if model.has_batch_norm else 1
-    for batch, context.positions, ends_epoch in _batches(rows, plan, order, smallest):
+    for batch, context.positions, ends_epoch in _batches(rows, plan, order, smallest):  # line 8
         context.batch += 1
         x, y = context.data.batch(batch)
         loss = method.loss(context, x, y)
-        gradients = _gradients(loss, model.trainable)
+        gradients = _gradients(loss, model.trainable)  # line 9
         if plan.watch_gradients:
             largest = max(largest, torch.stack(torch._foreach_norm(gradients)).norm().item())
-        step(gradients, context.lr, proximal_term)
+        step(gradients, context.lr, proximal_term)  # line 10
         del gradients  # so that the next ones can reuse the memory
         method.after_step(context)
         if ends_epoch:

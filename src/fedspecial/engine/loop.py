@@ -260,7 +260,7 @@ def _accuracy_after_round(run: Run, task: int, round: int) -> dict[str, float]:
 
 
 def _end_task(run: Run, task: int) -> None:
-    _call_hook(run, task, "end_task")  # line 21: θ_i = θ_i^T
+    _call_hook(run, task, "end_task")  # line 20: θ_i = θ_i^T
     if run.config.estimate:
         run.emit(estimate.at_task_end(run, task))
     if run.certify is not None:

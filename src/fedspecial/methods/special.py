@@ -72,7 +72,7 @@ class Special(Method):
 
     def begin_task(self, server: ServerState, context: ServerContext) -> None:
         if context.task > 1 or self.anchor_first_task:
-            server.anchor = server.theta.clone()
+            server.anchor = server.theta.clone()  # line 3: θ_{i−1}
 
     def server_step(self, server: ServerState, mean: Tensors, info: RoundInfo) -> StepReport:
         server.theta.add_(mean["theta"], alpha=info.server_lr)  # line 17

@@ -64,7 +64,7 @@ def build(
     if encoder is not None and name != "transformer":
         raise InputError(f"encoder={encoder}: model '{name}' has none, only 'transformer' has")
     with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(seed)
+        torch.default_generator.manual_seed(seed)  # line 1: θ_0 depends on the seed alone
         if name == "transformer":
             return _transformer(tuple(input_shape), num_classes, width, encoder)
         return _BUILDERS[name](tuple(input_shape), num_classes, width)
