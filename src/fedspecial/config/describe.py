@@ -43,7 +43,9 @@ def method_settings(method: str) -> list[Setting]:
 
 
 def _setting(name: str, part: Schema, schema: Schema) -> Setting:
-    return Setting(name, _type_text(part, schema), _value_text(part.get("default")), _sentence(part.get("description", "")))
+    return Setting(
+        name, _type_text(part, schema), _value_text(part.get("default")), _sentence(part.get("description", ""))
+    )
 
 
 def _sentence(text: str) -> str:
