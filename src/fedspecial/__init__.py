@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from fedspecial.core.messages import Broadcast, ClientState, ServerState, Update
     from fedspecial.data.benchmark import Benchmark, Domain, Samples
     from fedspecial.errors import InputError
-    from fedspecial.methods.base import Method, ProximalTerm, RoundInfo
+    from fedspecial.methods.base import Method, ProximalTerm, RoundInfo, StepReport
     from fedspecial.methods.context import (
         ClientContext,
         Exchange,
@@ -67,6 +67,7 @@ __all__ = [
     "Special",
     "SpecialC",
     "SrFdil",
+    "StepReport",
     "Update",
     "__version__",
     "compare",
@@ -79,7 +80,7 @@ _MODULES = {
     "core.messages": ("Broadcast", "ClientState", "ServerState", "Update"),
     "data.benchmark": ("Benchmark", "Domain", "Samples"),
     "errors": ("InputError",),
-    "methods.base": ("Method", "ProximalTerm", "RoundInfo"),
+    "methods.base": ("Method", "ProximalTerm", "RoundInfo", "StepReport"),
     "methods.context": ("ClientContext", "Exchange", "ProblemSpec", "Query", "QueryResult", "ServerContext"),
     "methods.fedavg": ("FedAvg",),
     "methods.fedcil": ("FedCil",),

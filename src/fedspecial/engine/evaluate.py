@@ -21,7 +21,7 @@ def accuracy(
     device: torch.device,
     classes: Sequence[int] | None = None,
 ) -> float:
-    """Share of samples classified right. With `classes`, only their outputs compete (task-masked accuracy)."""
+    """The fraction of samples that are classified correctly. With `classes`, only their outputs compete (masked)."""
     right = 0
     for at in range(0, len(samples), _BATCH):
         x, y = (part[at : at + _BATCH].to(device) for part in (samples.x, samples.y))
