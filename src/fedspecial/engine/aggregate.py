@@ -1,4 +1,4 @@
-"""The mean of the deltas (line 16 of Algorithm 1), added up as they arrive."""
+"""The mean of the deltas (line 16 of Algorithm 1), summed as they arrive."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _BLOCK = 1 << 17
 class RunningMean:
     """Weighted mean of named vectors in float64, rounded once, so the order of arrival does not matter.
 
-    One accumulator a name, however many clients there are; each name is averaged over those who sent it.
+    Needs one accumulator per name, for any number of clients. Each name is averaged over the clients that sent it.
     """
 
     def __init__(self) -> None:
@@ -54,7 +54,7 @@ def refusal(deltas: Tensors, sent: Tensors) -> str | None:
 
 
 def not_finite(tensors: Tensors) -> str | None:
-    """Which tensor cannot be used because it holds NaN or infinity, or None."""
+    """Which tensor cannot be used because it contains NaN or infinity, or None."""
     for name, tensor in tensors.items():
         if tensor.is_floating_point() and not math.isfinite(norm(tensor)):
             return f"'{name}' contains NaN or Inf"

@@ -67,17 +67,17 @@ class ClientRunner:
         rows = self.federation.rows(message.task, client)
         if len(rows) == 0:
             return LocalResult(None, NO_SAMPLES)
-        context = self._context(client, message, state, rows, client_lr)
+        context = self._context(client, message, state, rows, client_lr)  # line 7
         order = order or stream(self.seed, "batches", message.task, message.round, client)
         with _located_errors(context, f"round {message.round + 1}"):
             replayed = self.method.replay(context)
             if replayed is not None:
                 context.data = context.data.joined(*replayed)
             seed_torch(self.seed, "torch", message.task, message.round, client)
-            update = train(self.method, context, self.plan, order)
+            update = train(self.method, context, self.plan, order)  # lines 8 to 11
         if update.steps == 0:
             return LocalResult(None, f"its {update.samples} samples make no batch")
-        update.deltas = self._deltas(message)
+        update.deltas = self._deltas(message)  # lines 12 and 13
         if self.keep_batch_norm:
             state.tensors[BATCH_NORM] = self.model.buffers.clone()
         self._mark_outputs(state)
