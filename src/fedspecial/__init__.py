@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from fedspecial.runs.api import resume, run
     from fedspecial.runs.compare import Comparison, compare
     from fedspecial.runs.evaluate import evaluate
+    from fedspecial.runs.tune import Tuned, tune
 
 __all__ = [
     "Benchmark",
@@ -68,12 +69,14 @@ __all__ = [
     "SpecialC",
     "SrFdil",
     "StepReport",
+    "Tuned",
     "Update",
     "__version__",
     "compare",
     "evaluate",
     "resume",
     "run",
+    "tune",
 ]
 
 _MODULES = {
@@ -95,6 +98,7 @@ _MODULES = {
     "runs.api": ("resume", "run"),
     "runs.compare": ("Comparison", "compare"),
     "runs.evaluate": ("evaluate",),
+    "runs.tune": ("Tuned", "tune"),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 

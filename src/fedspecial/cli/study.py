@@ -16,7 +16,6 @@ from fedspecial.errors import InputError
 if TYPE_CHECKING:
     from fedspecial.config import Settings
     from fedspecial.paper.planning import Absent, StudyPlan
-    from fedspecial.report.comparison import MeanStd
     from fedspecial.runs.jobs import Job, TimeEstimate
     from fedspecial.runs.tune import Curve
 
@@ -101,22 +100,18 @@ def tune(
 
     Example:  fedspecial tune digits-shift rounds=4 --seeds 25,225
     """
-    from fedspecial.runs.tune import COARSE, Search, best, fine, read_curve, write_preset
+    from fedspecial.runs import tune as tuning
+
+    def run_stage(stage: str, planned: Sequence[Job]) -> None:
+        values = dict.fromkeys(job.settings["lam"] for job in planned)
+        out.print(f"{stage}: λ = {', '.join(f'{x:g}' for x in values)}", markup=False)
+        _run_jobs(planned, [1.0] * len(planned), jobs)
 
     with one_line_errors():
-        _check_jobs(jobs)
         given = _given(settings, method, data)
-        search = Search(given, seeds_of(seeds), holdout, folder or Path("tune") / str(given["benchmark"]))
-        curve: dict[float, MeanStd] = {}
-        for stage in ("coarse", "fine"):
-            values = COARSE if stage == "coarse" else fine(curve)
-            out.print(f"{stage}: λ = {', '.join(f'{x:g}' for x in values)}", markup=False)
-            runs = search.runs(values)
-            _run_jobs(runs, [1.0] * len(runs), jobs)
-            curve |= read_curve(search, values)
-        path = write_preset(search, curve)
-        _print_curve(curve, best(curve))
-        out.print(f"best λ = {best(curve):g}; run it with: fedspecial run {path}", markup=False)
+        tuned = tuning.tune(**given, seeds=seeds_of(seeds), holdout=holdout, jobs=jobs, out=folder, run_jobs=run_stage)
+        _print_curve(tuned.curve, tuned.lam)
+        out.print(f"best λ = {tuned.lam:g}; run it with: fedspecial run {tuned.preset}", markup=False)
 
 
 def _given(settings: list[str], method: str, data: str | None) -> Settings:
@@ -124,8 +119,6 @@ def _given(settings: list[str], method: str, data: str | None) -> Settings:
 
     if "=" in settings[0]:
         raise InputError(f"'{settings[0]}': the first argument must be a benchmark")
-    if method not in ("special", "special-c"):
-        raise InputError(f"method={method}: only special and special-c have λ")
     pairs = parse_settings(settings[1:])
     if "benchmark" in pairs:
         raise InputError(f"benchmark={pairs['benchmark']}: give the benchmark as the first argument")
