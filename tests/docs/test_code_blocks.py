@@ -8,12 +8,6 @@ from typing import Any
 import pytest
 from code_blocks import PAGES, ROOT, SLOW, blocks, run
 
-# Pages that describe what is not finished yet.
-UNFINISHED = {
-    *("docs/configuration.md", "docs/how-to/deploy.md", "docs/reference/benchmarks.md", "docs/science/theory.md"),
-}
-PAGES = [page for page in PAGES if page.relative_to(ROOT).as_posix() not in UNFINISHED]
-
 
 def _cases() -> list[Any]:
     cases = []
