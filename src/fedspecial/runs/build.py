@@ -136,12 +136,12 @@ def _object_method(resolved: RunSettings) -> Method | None:
 def make_client_runner(
     resolved: RunSettings, federation: Federation, module: nn.Module | None, position: Position = Position()
 ) -> ClientRunner:
-    """What training needs wherever it happens: the model as it is at that position, networks beside it, the plan."""
+    """What local training needs: the model at that position, further networks of the method, the training plan."""
     config, method = resolved.config, resolved.method
     # Between tasks the head still has the previous task's outputs; it grows when the task begins.
     outputs = federation.num_classes(position.task if position.round else max(1, position.task - 1))
     module = make_module(config, federation.benchmark, outputs, module)
-    problem = _world(federation, module)
+    problem = _problem_spec(federation, module)
     method.check_problem(problem)
     device = device_of(config)
     plan = LocalTraining(
@@ -160,7 +160,7 @@ def make_client_runner(
     )
 
 
-def _world(federation: Federation, module: nn.Module) -> ProblemSpec:
+def _problem_spec(federation: Federation, module: nn.Module) -> ProblemSpec:
     benchmark, head = federation.benchmark, getattr(module, "fc", None)
     features = head.in_features if isinstance(head, nn.Linear) and hasattr(module, "features") else None
     shape, counts = benchmark.input_shape, (len(benchmark.classes), federation.num_tasks, federation.clients)
@@ -200,7 +200,7 @@ def _name_in(key: str, value: str | GivenObject) -> str:
 
 
 def apply_sites(resolved: RunSettings, benchmark: Benchmark) -> RunSettings:
-    """Where the data comes from real sites, these are the clients, and nothing is dealt out again."""
+    """Where the data comes from real sites, the sites are the clients and their data is not partitioned again."""
     counts = {len(domain.sites) for domain in benchmark.domains if domain.sites is not None}
     config = resolved.config
     if not counts:
@@ -214,7 +214,7 @@ def apply_sites(resolved: RunSettings, benchmark: Benchmark) -> RunSettings:
 
 
 def make_federation(config: Config, benchmark: Benchmark) -> Federation:
-    """Who holds what: a function of the seed, the task and the partition words, not of the method."""
+    """The clients and their data, which depend on the seed, the task and the partition settings, not on the method."""
 
     def partition_task(task: int, domain: Domain) -> Partition:
         keys = () if config.shared_proportions else (task,)
