@@ -194,6 +194,9 @@ class RunFinished:
     model_sha256: str
 
 
+_ENCODER = json.JSONEncoder(allow_nan=False, default=dataclasses.asdict)
+
+
 class EventLog:
     """Append-only JSON lines. A checkpoint has its length and hash; `cut` truncates the file to such a length."""
 
@@ -205,7 +208,7 @@ class EventLog:
 
     def write(self, event: Event) -> None:
         fields = {"event": event.event, **vars(event)}
-        line = json.dumps(fields, allow_nan=False, default=dataclasses.asdict).encode() + b"\n"
+        line = _ENCODER.encode(fields).encode() + b"\n"
         self._file.write(line)
         self._file.flush()
         self._sha.update(line)

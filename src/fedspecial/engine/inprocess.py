@@ -104,6 +104,8 @@ class InProcess:
 
     def _deliver(self, client: int, message: Broadcast) -> tuple[int, int]:
         """The bytes that go down, and the part of them that is payloads."""
+        if not message.payloads:
+            return broadcast_size(message), 0
         present = self.payloads.deliver(client, message)
         total = broadcast_size(message, present=present)
         return total, total - broadcast_size(message, present=frozenset(message.payloads))
