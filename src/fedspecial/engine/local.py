@@ -101,7 +101,7 @@ def _backward(loss: Tensor) -> None:
     """`loss.backward()`. Its checks in Python take more than a third of its time on a tiny model, so an ordinary loss
     goes to the autograd engine directly, with the arguments that `torch.autograd.backward` passes on."""
     if type(loss) is Tensor and loss.is_cpu and loss.dtype == torch.float32 and loss.dim() == 0 and loss.requires_grad:
-        torch.autograd.Variable._execution_engine.run_backward(  # type: ignore[attr-defined]
+        torch.autograd.Variable._execution_engine.run_backward(
             (loss,), (_ONE,), False, False, (), allow_unreachable=True, accumulate_grad=True
         )
     else:
