@@ -11,7 +11,7 @@ import torch
 
 from fedspecial import Benchmark, Result, methods, resume
 from fedspecial.config import preset_settings
-from fedspecial.core.events import RoundFinished, of_kind, read_events
+from fedspecial.core.events import EXECUTION_EVENTS, RoundFinished, of_kind, read_events
 from fedspecial.core.messages import ClientState, ServerState
 from fedspecial.core.streams import stream
 from fedspecial.engine import inprocess
@@ -66,6 +66,7 @@ def without_times(folder: Path) -> list[dict[str, Any]]:
     return [
         {key: value for key, value in event.items() if not key.startswith("seconds")}
         for event in read_events(folder / "events.jsonl")
+        if event["event"] not in EXECUTION_EVENTS
     ]
 
 
@@ -240,3 +241,20 @@ def test_every_method_learns_something_else(tmp_path: Path) -> None:
         for name in methods.names()
     }  # fmt: skip
     assert len(set(shas.values())) == len(shas), shas
+
+
+def runs_on_workers(name: str) -> Any:
+    """`make test` runs three methods on worker processes: one with an anchor, one with client states and queries, and a
+    personal one. `make test-slow` runs the others."""
+    return pytest.param(name, marks=[] if name in ("special", "srfdil", "pfeddil") else [pytest.mark.slow])
+
+
+@pytest.mark.parametrize("name", [runs_on_workers(name) for name in methods.names()])
+def test_worker_processes_compute_the_same_run(name: str, tmp_path: Path) -> None:
+    """Bit for bit the same model, and the same events, costs and checkpoint, apart from times."""
+    alone = learn(tmp_path / "alone", name)
+    spread = learn(tmp_path / "spread", name, workers=2)
+    assert spread.model_sha256 == alone.model_sha256
+    assert without_times(tmp_path / "spread") == without_times(tmp_path / "alone")
+    blobs = [{path.name for path in (tmp_path / run / "checkpoint/blobs").iterdir()} for run in ("spread", "alone")]
+    assert blobs[0] == blobs[1]

@@ -143,7 +143,7 @@ def _list(scale: str, data: str | None) -> None:
     from fedspecial.paper.grid import StudyRequest
     from fedspecial.paper.planning import plan
     from fedspecial.paper.registry import STUDIES
-    from fedspecial.runs.jobs import cores
+    from fedspecial.runs.cores import available_cores
 
     width = max(len(study.name) for study in STUDIES)
     absent: Absent = {}
@@ -153,7 +153,7 @@ def _list(scale: str, data: str | None) -> None:
         if scale in study.scales:
             planned = plan([StudyRequest(study.name, scale)], Path("studies"), data, absent)
             known = scale != "paper"
-            minutes = f", about {_duration(sum(planned.seconds) / cores(1))}" if known and planned.jobs else ""
+            minutes = f", about {_duration(sum(planned.seconds) / available_cores())}" if known and planned.jobs else ""
             cost = f"{len(planned.jobs)} runs{minutes}"
             skipped |= dict.fromkeys(planned.skipped)
         out.print(f"{study.name:<{width}}  {study.title}: {study.paper}", markup=False)
@@ -161,7 +161,8 @@ def _list(scale: str, data: str | None) -> None:
     for line in skipped:
         out.print(f"skipped: {line}", markup=False)
     out.print(
-        f"Times are for scale {scale}, three seeds and {cores(1)} cores, each study on its own; studies share runs.",
+        f"Times are for scale {scale}, three seeds and {available_cores()} cores, each study on its own; "
+        "studies share runs.",
         markup=False,
     )
 
@@ -177,12 +178,12 @@ def _run_rates(planned: StudyPlan, folder: Path) -> None:
 
 def _run_jobs(jobs: Sequence[Job], seconds: Sequence[float], parallel: int | None) -> None:
     """Run the missing runs and show their progress; if one fails, the others continue."""
-    from fedspecial.runs.jobs import TimeEstimate, cores, run_missing
+    from fedspecial.runs.jobs import TimeEstimate, parallel_runs, run_missing
 
     if not jobs:
         out.print("no runs needed", markup=False)
         return
-    at_once = parallel or cores(max(int(job.settings.get("threads", 1)) for job in jobs))
+    at_once = parallel or parallel_runs(jobs)
     estimate = TimeEstimate(jobs, seconds, at_once)
     already = len(estimate.update()[0])
     out.print(f"{len(jobs)} runs, {already} already finished, {at_once} in parallel", markup=False)

@@ -74,6 +74,27 @@ class UpdateRefused:
 
 
 @dataclass(frozen=True)
+class EngineStarted:
+    """How this part of the run is executed. It does not change the result, so it differs between equal runs."""
+
+    event: ClassVar[str] = "engine_started"
+    workers: int
+
+
+@dataclass(frozen=True)
+class WorkerLost:
+    """A worker ended while it ran a job; the job is run again on another one. It does not change the result.
+
+    job: which client, task and round, or what was evaluated · attempt: how often the job has failed
+    """
+
+    event: ClassVar[str] = "worker_lost"
+    job: str
+    reason: str
+    attempt: int
+
+
+@dataclass(frozen=True)
 class RoundFinished:
     """One round. `accuracy` maps domain names to accuracies where the round was evaluated.
 
@@ -195,6 +216,9 @@ class RunFinished:
 
 
 _ENCODER = json.JSONEncoder(allow_nan=False, default=dataclasses.asdict)
+
+EXECUTION_EVENTS = frozenset({EngineStarted.event, WorkerLost.event})
+"""Events about how a run is executed. All others are the same in every execution of the same run, except for times."""
 
 
 class EventLog:

@@ -20,12 +20,17 @@ class ClientStates:
         self.index = {int(client): blob for client, blob in index.items()}
 
     def load(self, client: int) -> ClientState:
-        if client not in self.index:
-            return ClientState()
-        return ClientState.from_bytes(self._blobs.get(self.index[client]))
+        return ClientState.from_bytes(self.load_bytes(client))
 
     def save(self, client: int, state: ClientState) -> None:
+        self.save_bytes(client, state.to_bytes() if state else b"")
+
+    def load_bytes(self, client: int) -> bytes:
+        """The state as it is stored; empty where the client has none."""
+        return self._blobs.get(self.index[client]) if client in self.index else b""
+
+    def save_bytes(self, client: int, state: bytes) -> None:
         if state:
-            self.index[client] = self._blobs.put(state.to_bytes())
+            self.index[client] = self._blobs.put(state)
         else:
             self.index.pop(client, None)

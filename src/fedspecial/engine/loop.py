@@ -74,6 +74,9 @@ class Run:
     quorum: Callable[[], int] = lambda: 1
 
     def emit(self, event: Event) -> None:
+        for earlier in self.engine.events():
+            self.log.write(earlier)
+            self.tell(earlier)
         self.log.write(event)
         self.tell(event)
 

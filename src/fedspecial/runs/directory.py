@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from fedspecial.config import Settings, is_given_object, read_settings
+from fedspecial.config import EXECUTION, Settings, is_given_object, read_settings
 from fedspecial.core.files import write_atomic, write_folder_atomic
 from fedspecial.errors import InputError
 
@@ -165,8 +165,9 @@ def _benchmark_name(settings: Settings) -> str:
 
 
 def _settings_hash(settings: Settings) -> str:
-    """Hash of the settings except `out`, since a finished run may be moved."""
-    text = yaml.safe_dump({key: _plain(value) for key, value in settings.items() if key != "out"}, sort_keys=True)
+    """Hash of the settings that determine the result: a finished run may be moved, and executed in several ways."""
+    identity = {key: _plain(value) for key, value in settings.items() if key != "out" and key not in EXECUTION}
+    text = yaml.safe_dump(identity, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 
 

@@ -18,7 +18,7 @@ from fedspecial.core.files import write_atomic
 from fedspecial.errors import InputError
 from fedspecial.report.comparison import MeanStd
 from fedspecial.runs import directory
-from fedspecial.runs.jobs import Job, cores, run_missing, settings_key
+from fedspecial.runs.jobs import Job, parallel_runs, run_missing, settings_key
 
 COARSE = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 Curve = Mapping[float, MeanStd]
@@ -103,7 +103,7 @@ def tune(
         if run_jobs is not None:
             run_jobs(stage, planned)
         else:
-            run_missing(planned, jobs or cores(int(planned[0].settings.get("threads", 1))), lambda: None)
+            run_missing(planned, jobs or parallel_runs(planned), lambda: None)
         curve |= read_curve(search, values)
     return Tuned(best(curve), curve, write_preset(search, curve))
 
