@@ -95,15 +95,16 @@ def _gradients(loss: Tensor, parameters: Sequence[torch.nn.Parameter]) -> list[T
 
 
 _ONE = torch.ones(())
+# Not a public function: where a version of torch lacks it, `loss.backward()` is used.
+_RUN_BACKWARD = getattr(getattr(torch.autograd.Variable, "_execution_engine", None), "run_backward", None)
 
 
 def _backward(loss: Tensor) -> None:
     """`loss.backward()`. Its checks in Python take more than a third of its time on a tiny model, so an ordinary loss
     goes to the autograd engine directly, with the arguments that `torch.autograd.backward` passes on."""
-    if type(loss) is Tensor and loss.is_cpu and loss.dtype == torch.float32 and loss.dim() == 0 and loss.requires_grad:
-        torch.autograd.Variable._execution_engine.run_backward(
-            (loss,), (_ONE,), False, False, (), allow_unreachable=True, accumulate_grad=True
-        )
+    ordinary = type(loss) is Tensor and loss.is_cpu and loss.dtype == torch.float32 and loss.dim() == 0
+    if ordinary and loss.requires_grad and _RUN_BACKWARD is not None:
+        _RUN_BACKWARD((loss,), (_ONE,), False, False, (), allow_unreachable=True, accumulate_grad=True)
     else:
         loss.backward()  # type: ignore[no-untyped-call]
 
