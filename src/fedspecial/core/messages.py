@@ -114,6 +114,9 @@ class ClientState:
 
     @staticmethod
     def from_bytes(data: bytes) -> ClientState:
+        """Inverse of `to_bytes`; no bytes are an empty state."""
+        if not data:
+            return ClientState()
         tensors, numbers = unpack(data)
         outputs = int(numbers.pop("outputs"))
         return ClientState(

@@ -22,14 +22,14 @@ def accuracy(
     classes: Sequence[int] | None = None,
 ) -> float:
     """Share of samples classified right. With `classes`, only their outputs compete (task-masked accuracy)."""
-    right = 0
+    right = torch.zeros((), dtype=torch.int64, device=device)  # on the device, so that no batch waits for the last one
     for at in range(0, len(samples), _BATCH):
         x, y = (part[at : at + _BATCH].to(device) for part in (samples.x, samples.y))
         scores = predict(benchmark.inputs(x))
         if classes is not None:
             scores = _only(scores, classes)
-        right += int((scores.argmax(1) == y).sum())
-    return right / len(samples)
+        right += (scores.argmax(1) == y).sum()
+    return int(right) / len(samples)
 
 
 def fixed_subset(samples: Samples, cap: int | None, seed: int, domain: str) -> Samples:
@@ -46,6 +46,6 @@ def classes_of(samples: Samples) -> list[int]:
 
 def _only(scores: Tensor, classes: Sequence[int]) -> Tensor:
     masked = torch.full_like(scores, float("-inf"))
-    index = torch.tensor([c for c in classes if c < scores.shape[1]], dtype=torch.int64)
+    index = torch.tensor([c for c in classes if c < scores.shape[1]], dtype=torch.int64, device=scores.device)
     masked[:, index] = scores[:, index]
     return masked

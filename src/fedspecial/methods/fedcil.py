@@ -177,7 +177,9 @@ class FedCil(Method):
             return None
         gan: Gan = context.scratch["gan"]
         downloaded = context.broadcast.vector("generator")
-        matching, labels = real.labels.cpu(), drawn(known, len(real.labels), gan.rng)
+        # The labels of the batch, from the CPU: reading them from the device would wait for it.
+        matching = context.data.y[torch.from_numpy(context.data.rows)[context.positions]]
+        labels = drawn(known, len(real.labels), gan.rng)
         rows = known[matching].nonzero().flatten()
         made = gan.frozen(downloaded, torch.cat((matching[rows], labels)))
         matched, theirs = torch.split(made.images, [len(rows), len(labels)])

@@ -123,7 +123,7 @@ class FLwF2T(Method):
 
     def end_round(self, context: ClientContext) -> None:
         if self._keeps_own and context.broadcast.task < context.problem.tasks:
-            context.state.models["model"] = context.model.vector.clone()
+            context.state.models["model"] = context.model.vector
 
 
 def distillation(student: Tensor, teacher: Tensor, temperature: float) -> Tensor:
@@ -148,7 +148,7 @@ def _asked(context: ClientContext, teacher: Teacher, x: Tensor) -> Tensor:
     said = teacher.logits[context.positions]
     new = said[:, 0].isnan()
     if bool(new.any()):
-        said[new] = _logits(context.model.module, teacher.tensors, x[new.to(x.device)])[:, : context.old_classes].cpu()
+        said[new] = _logits(context.model.module, teacher.tensors, x[new.to(x.device)])[:, : context.old_classes].to(said)
         teacher.logits[context.positions] = said
     return said.to(x.device)
 
