@@ -46,14 +46,15 @@ def preserve_torch_rng() -> Iterator[None]:
 
 def seed_torch(seed: int, purpose: str, *keys: int | str) -> None:
     """Lead torch's own generator along a named stream from here on."""
+    number = stream_seed(seed, purpose, *keys) % 2**63
     for generator in _generators():
-        generator.manual_seed(stream_seed(seed, purpose, *keys) % 2**63)
+        generator.manual_seed(number)
 
 
 def _generators() -> list[torch.Generator]:
     """Torch's own generators: of the CPU, and of each GPU that is in use."""
     found = [torch.default_generator]
-    if torch.cuda.is_initialized():
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         found += torch.cuda.default_generators
     if torch.backends.mps.is_built():
         found.append(torch.mps._get_default_mps_generator())

@@ -16,7 +16,6 @@ from torch import Tensor
 from fedspecial.core.messages import Numbers, Update
 from fedspecial.methods.base import ClientContext, Method, ProximalTerm
 
-
 Precision = Literal["float32", "bfloat16"]
 
 
@@ -56,7 +55,8 @@ def train(method: Method, context: ClientContext, plan: LocalTraining, order: np
     losses: list[Tensor] = []
     norms: list[Tensor] = []
     smallest = 2 if model.has_batch_norm else 1
-    for batch, context.positions, ends_epoch in _batches(rows, plan, order, smallest, context.data.rows_device):
+    batches = _batches(rows, plan, order, smallest, context.data.rows_device)
+    for batch, context.positions, ends_epoch in batches:
         context.batch += 1
         x, y = context.data.batch(batch)
         loss = loss_of(context, x, y)
@@ -115,7 +115,9 @@ def _batches(
         positions = order.permutation(len(rows))[: count * size]
         chosen = torch.from_numpy(rows[positions])
         parts = (chosen if device.type == "cpu" else chosen.to(device)), torch.from_numpy(positions)
-        for number, (batch, where) in enumerate(zip(*(part.split(size) for part in parts), strict=True), start=1):
+        for number, (batch, where) in enumerate(
+            zip(*(torch.split(part, size) for part in parts), strict=True), start=1
+        ):
             yield batch, where, number == per_epoch
         left -= count
 

@@ -137,10 +137,8 @@ class FedCil(Method):
         context.state.tensors["labels"] = mine | context.state.tensors.get("labels", mine)
         gan = Gan.of(context.networks, context.generator, self.gan_lr, self.gan_betas, self.gan_weight_decay)
         context.scratch["batches"] = itertools.count()
-        context.scratch["gan"], context.scratch["scale"] = (
-            gan,
-            Scale.of(context.problem, self.gan_shape(context.problem)),
-        )
+        scale = Scale.of(context.problem, self.gan_shape(context.problem), context.data.device)
+        context.scratch["gan"], context.scratch["scale"] = gan, scale
         context.scratch |= {f"{name}_moments": adam.moments for name, adam in gan.adams.items()}
 
     def loss(self, context: ClientContext, x: Tensor, y: Tensor) -> Tensor:

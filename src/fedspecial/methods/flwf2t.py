@@ -148,7 +148,9 @@ def _asked(context: ClientContext, teacher: Teacher, x: Tensor) -> Tensor:
     said = teacher.logits[context.positions]
     new = said[:, 0].isnan()
     if bool(new.any()):
-        said[new] = _logits(context.model.module, teacher.tensors, x[new.to(x.device)])[:, : context.old_classes].to(said)
+        said[new] = _logits(context.model.module, teacher.tensors, x[new.to(x.device)])[:, : context.old_classes].to(
+            said
+        )
         teacher.logits[context.positions] = said
     return said.to(x.device)
 
