@@ -1,7 +1,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: setup demo test test-slow lint docs clean
+.PHONY: setup demo test test-slow lint reference docs clean
 
 # The stamp makes a second set-up instant; it is redone when the dependencies change.
 .venv/.stamp: pyproject.toml constraints.txt
@@ -25,6 +25,10 @@ test: lint
 
 test-slow: setup
 	$(BIN)/pytest -n 2 -m slow --timeout 1200
+
+# Rewrites the pages that are derived from the code: settings and command line.
+reference: setup
+	$(BIN)/python tools/docs/reference.py
 
 # Strict: a missing page, a broken link or image, or a formula that cannot be converted fails the build.
 docs: setup

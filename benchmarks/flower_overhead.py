@@ -22,6 +22,7 @@ from problems import EqualShares, features, images, ready_run
 from timing import Quartiles, arguments, interleave, ratio, set_threads, show, verdict
 from torch.nn.functional import cross_entropy
 
+from fedspecial.config import given_object
 from fedspecial.data.benchmark import Benchmark
 from fedspecial.data.federation import Federation
 from fedspecial.engine.loop import Run, run_round
@@ -64,7 +65,7 @@ def problems(quick: bool) -> list[Problem]:
 
 def over_flower(run: Run, problem: Problem, settings: dict[str, Any], folder: Path) -> Run:
     """The same run with our Flower engine; the data of the sites is in memory."""
-    plan = FederationPlan(NAMES, {"benchmark": f"object:{problem.data.name}", **settings})
+    plan = FederationPlan(NAMES, {"benchmark": given_object(problem.data.name), **settings})
     shares = EqualShares(problem.rows, len(problem.data.domains[0].train))
     federation = Federation(problem.data, len(NAMES), lambda task, domain: shares)
     sites.site_federation = lambda *arguments: federation

@@ -44,7 +44,7 @@ def rendered() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def tiny() -> list[str]:
-    """The words of a small, fast run."""
+    """The settings of a small, fast run."""
     return TINY
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from fedspecial.core.messages import Broadcast, ClientState, ServerState, Update
     from fedspecial.data.benchmark import Benchmark, Domain, Samples
     from fedspecial.errors import InputError
-    from fedspecial.methods.base import Method, ProximalTerm, RoundInfo
+    from fedspecial.methods.base import Method, ProximalTerm, RoundInfo, StepReport
     from fedspecial.methods.context import (
         ClientContext,
         Exchange,
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from fedspecial.runs.api import resume, run
     from fedspecial.runs.compare import Comparison, compare
     from fedspecial.runs.evaluate import evaluate
+    from fedspecial.runs.tune import Tuned, tune
 
 __all__ = [
     "Benchmark",
@@ -67,19 +68,22 @@ __all__ = [
     "Special",
     "SpecialC",
     "SrFdil",
+    "StepReport",
+    "Tuned",
     "Update",
     "__version__",
     "compare",
     "evaluate",
     "resume",
     "run",
+    "tune",
 ]
 
 _MODULES = {
     "core.messages": ("Broadcast", "ClientState", "ServerState", "Update"),
     "data.benchmark": ("Benchmark", "Domain", "Samples"),
     "errors": ("InputError",),
-    "methods.base": ("Method", "ProximalTerm", "RoundInfo"),
+    "methods.base": ("Method", "ProximalTerm", "RoundInfo", "StepReport"),
     "methods.context": ("ClientContext", "Exchange", "ProblemSpec", "Query", "QueryResult", "ServerContext"),
     "methods.fedavg": ("FedAvg",),
     "methods.fedcil": ("FedCil",),
@@ -94,6 +98,7 @@ _MODULES = {
     "runs.api": ("resume", "run"),
     "runs.compare": ("Comparison", "compare"),
     "runs.evaluate": ("evaluate",),
+    "runs.tune": ("Tuned", "tune"),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 

@@ -11,10 +11,11 @@ import torch
 
 from fedspecial import Benchmark, Result, methods, resume
 from fedspecial.config import preset_settings
-from fedspecial.core.events import RoundFinished, of_kind, read_events
-from fedspecial.core.messages import pack, unpack
+from fedspecial.core.events import EXECUTION_EVENTS, RoundFinished, of_kind, read_events
+from fedspecial.core.messages import ClientState, ServerState
 from fedspecial.core.streams import stream
 from fedspecial.engine import inprocess
+from fedspecial.engine.checkpoint import load as load_checkpoint
 from fedspecial.engine.loop import Run
 from fedspecial.errors import InputError
 from fedspecial.methods import base
@@ -29,7 +30,7 @@ every_method = pytest.mark.parametrize("name", methods.names())
 SMALL = {"generator_width": 4, "latent": 8, "synthetic": 8, "iterations": 3, "server_iterations": 2, "gan_size": 8}
 
 
-def world_of(name: str) -> tuple[Benchmark, dict[str, Any]]:
+def problem_of(name: str) -> tuple[Benchmark, dict[str, Any]]:
     """Points for methods that take any data, small images for those that need them."""
     sizes = {
         k: v for k, v in preset_settings("digits-shift")["methods"].get(name, {}).items() if k not in ("lam", "mu")
@@ -45,19 +46,19 @@ def world_of(name: str) -> tuple[Benchmark, dict[str, Any]]:
 def learn(
     folder: Path, name: str, benchmark: Benchmark | None = None, *, fedavg_when: bool = False, **settings: Any
 ) -> Result:
-    """A run of a method in its world; `fedavg_when` puts its hyper-parameters where it is FedAvg."""
-    problem, sizes = world_of(name)
+    """A run of a method on its problem; `fedavg_when` puts its hyper-parameters where it is FedAvg."""
+    problem, sizes = problem_of(name)
     own = {**sizes, **(methods.find(name).fedavg_when or {})} if fedavg_when else sizes
     return learn_in(folder, name, benchmark or problem, **{**own, **settings})
 
 
-def fedavg_in_the_world_of(name: str, folder: Path) -> Result:
-    problem, settings = world_of(name)
+def fedavg_on_the_problem_of(name: str, folder: Path) -> Result:
+    problem, settings = problem_of(name)
     return learn_in(folder, "fedavg", problem, **{k: v for k, v in settings.items() if k in ("model", "width")})
 
 
 def begun(folder: Path, name: str, **settings: Any) -> Run:
-    problem, sizes = world_of(name)
+    problem, sizes = problem_of(name)
     return begin(folder, name, problem, **{**sizes, **settings})
 
 
@@ -65,6 +66,7 @@ def without_times(folder: Path) -> list[dict[str, Any]]:
     return [
         {key: value for key, value in event.items() if not key.startswith("seconds")}
         for event in read_events(folder / "events.jsonl")
+        if event["event"] not in EXECUTION_EVENTS
     ]
 
 
@@ -72,7 +74,7 @@ def without_times(folder: Path) -> list[dict[str, Any]]:
 def test_its_zero_is_fedavg_bit_for_bit(name: str, tmp_path: Path) -> None:
     assert methods.find(name).fedavg_when is not None
     ours = learn(tmp_path / "zero", name, fedavg_when=True)
-    fedavg = fedavg_in_the_world_of(name, tmp_path / "fedavg")
+    fedavg = fedavg_on_the_problem_of(name, tmp_path / "fedavg")
     assert ours.model_sha256 == fedavg.model_sha256
     assert ours.matrix == fedavg.matrix
 
@@ -80,7 +82,7 @@ def test_its_zero_is_fedavg_bit_for_bit(name: str, tmp_path: Path) -> None:
 @every_method
 def test_all_methods_face_the_same_federation(name: str, tmp_path: Path) -> None:
     learn(tmp_path / "ours", name)
-    fedavg_in_the_world_of(name, tmp_path / "fedavg")
+    fedavg_on_the_problem_of(name, tmp_path / "fedavg")
     ours, theirs = (of_kind(without_times(tmp_path / folder), "round") for folder in ("ours", "fedavg"))
     assert len(ours) == len(theirs) == 9
     for own, fedavg in zip(ours, theirs, strict=True):
@@ -117,7 +119,7 @@ def test_identical_clients_equal_one_client(name: str, tmp_path: Path, monkeypat
     In the first task: what a client keeps for later ones may well depend on who else took part.
     """
     monkeypatch.setattr(inprocess, "stream", lambda seed, purpose, *keys: stream(seed, purpose, *keys[:-1]))
-    problem, settings = world_of(name)
+    problem, settings = problem_of(name)
     problem = dataclasses.replace(problem, domains=problem.domains[:1])
     rows, shas = torch.arange(24).numpy(), []
     for count in (4, 1):
@@ -142,8 +144,8 @@ def test_a_run_stopped_anywhere_goes_on_to_the_same_end(name: str, tmp_path: Pat
     with pytest.raises(KeyboardInterrupt):
         learn(tmp_path / "cut", name, listeners=[stop_at(1, 1)])
     with pytest.raises(KeyboardInterrupt):
-        resume(tmp_path / "cut", benchmark=world_of(name)[0], listeners=[stop_at(2, 2)])
-    assert resume(tmp_path / "cut", benchmark=world_of(name)[0]).model_sha256 == whole.model_sha256
+        resume(tmp_path / "cut", benchmark=problem_of(name)[0], listeners=[stop_at(2, 2)])
+    assert resume(tmp_path / "cut", benchmark=problem_of(name)[0]).model_sha256 == whole.model_sha256
     assert without_times(tmp_path / "cut") == without_times(tmp_path / "whole")
 
 
@@ -151,10 +153,16 @@ def test_a_run_stopped_anywhere_goes_on_to_the_same_end(name: str, tmp_path: Pat
 def test_state_survives_being_written_and_read(name: str, tmp_path: Path) -> None:
     run = begun(tmp_path / "run", name)
     play(run)
-    tensors, numbers = unpack(pack(run.server.tensors, run.server.numbers))
-    assert numbers == run.server.numbers
-    assert tensors.keys() == run.server.tensors.keys()
-    assert all(torch.equal(tensors[key], run.server.tensors[key]) for key in tensors)
+    saved = load_checkpoint(tmp_path / "run" / "checkpoint")
+    assert saved is not None
+    server = ServerState(run.server.theta)
+    run.checkpointer.restore(saved, server)
+    assert server.numbers == run.server.numbers
+    assert (server.anchor is None) == (run.server.anchor is None)
+    assert server.anchor is None or torch.equal(server.anchor, run.server.anchor)
+    for read, kept in ((server.models, run.server.models), (server.tensors, run.server.tensors)):
+        assert read.keys() == kept.keys()
+        assert all(torch.equal(read[key], kept[key]) for key in kept)
 
 
 @every_method
@@ -205,9 +213,11 @@ def test_what_the_clients_keep_survives_being_written_and_read(name: str, tmp_pa
     run = play(begun(tmp_path / "run", name))
     for client in run.engine.states.index:  # type: ignore[attr-defined]
         state = run.engine.states.load(client)  # type: ignore[attr-defined]
-        tensors, numbers = unpack(pack(state.tensors, state.numbers))
-        assert numbers == state.numbers
-        assert all(torch.equal(tensors[key], state.tensors[key]) for key in state.tensors)
+        again = ClientState.from_bytes(state.to_bytes())
+        assert (again.numbers, again.outputs) == (state.numbers, state.outputs)
+        for read, kept in ((again.models, state.models), (again.tensors, state.tensors)):
+            assert read.keys() == kept.keys()
+            assert all(torch.equal(read[key], kept[key]) for key in kept)
 
 
 @every_method
@@ -216,7 +226,7 @@ def test_costs_are_measured(name: str, tmp_path: Path) -> None:
     rounds = of_kind(read_events(tmp_path / "run" / "events.jsonl"), "round")
     assert all(r["bytes_up"] > 0 and 0 <= r["bytes_once"] < r["bytes_down"] for r in rounds)
     assert result.client_memory_bytes > result.client_memory_paper_bytes > 0
-    fedavg = fedavg_in_the_world_of(name, tmp_path / "fedavg")
+    fedavg = fedavg_on_the_problem_of(name, tmp_path / "fedavg")
     assert result.bytes_down >= fedavg.bytes_down
     assert result.client_memory_paper_bytes >= fedavg.client_memory_paper_bytes
 
@@ -226,8 +236,25 @@ def test_every_method_learns_something_else(tmp_path: Path) -> None:
     shas = {
         name: learn_in(
             tmp_path / name, name, images(), model="cnn", width=4,
-            **{k: v for k, v in world_of(name)[1].items() if k not in ("model", "width")},
+            **{k: v for k, v in problem_of(name)[1].items() if k not in ("model", "width")},
         ).model_sha256
         for name in methods.names()
     }  # fmt: skip
     assert len(set(shas.values())) == len(shas), shas
+
+
+def runs_on_workers(name: str) -> Any:
+    """`make test` runs three methods on worker processes: one with an anchor, one with client states and queries, and a
+    personal one. `make test-slow` runs the others."""
+    return pytest.param(name, marks=[] if name in ("special", "srfdil", "pfeddil") else [pytest.mark.slow])
+
+
+@pytest.mark.parametrize("name", [runs_on_workers(name) for name in methods.names()])
+def test_worker_processes_compute_the_same_run(name: str, tmp_path: Path) -> None:
+    """Bit for bit the same model, and the same events, costs and checkpoint, apart from times."""
+    alone = learn(tmp_path / "alone", name)
+    spread = learn(tmp_path / "spread", name, workers=2)
+    assert spread.model_sha256 == alone.model_sha256
+    assert without_times(tmp_path / "spread") == without_times(tmp_path / "alone")
+    blobs = [{path.name for path in (tmp_path / run / "checkpoint/blobs").iterdir()} for run in ("spread", "alone")]
+    assert blobs[0] == blobs[1]

@@ -174,3 +174,12 @@ def test_the_command_says_what_is_wrong(path: Path) -> None:
 
 def test_the_command_names_a_missing_file(tmp_path: Path) -> None:
     assert "nothing.jsonl: cannot be read" in fresh("flower", "audit", tmp_path / "nothing.jsonl").complaint
+
+
+def test_a_log_of_an_older_format_is_refused_with_its_version(tmp_path: Path) -> None:
+    path = tmp_path / "audit.jsonl"
+    path.write_text('{"n":1,"previous":"' + GENESIS + '","event":"started","seal":"' + "a" * 64 + '"}\n')
+    with pytest.raises(InputError, match="audit log of format 1; this version of fedspecial reads format 2"):
+        verify(path)
+    with pytest.raises(InputError, match="format 1"):
+        AuditLog(path)

@@ -169,6 +169,15 @@ def test_another_run_in_the_same_folder_is_refused(settings: dict[str, Any], com
         serve(grid_of(tmp_path), config)
 
 
+def test_a_federation_of_an_older_format_is_refused_with_its_version(tmp_path: Path) -> None:
+    with pytest.raises(Crash):
+        federate(tmp_path, listeners=(crash_after(1, 0),))
+    path = tmp_path / "run" / "federation.json"
+    path.write_text(json.dumps({key: value for key, value in json.loads(path.read_text()).items() if key != "format"}))
+    with pytest.raises(InputError, match="a federation of format 1; this version of fedspecial reads format 2"):
+        federate(tmp_path)
+
+
 def test_a_refused_run_leaves_no_folder(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="model=spaceship"):
         federate(tmp_path, model="spaceship")

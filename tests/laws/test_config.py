@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import yaml
 from hypothesis import given
+from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from fedspecial import InputError, methods
@@ -26,6 +27,7 @@ settings = st.fixed_dictionaries(
 )
 
 
+@hypothesis_settings(deadline=None)  # the first example of a method imports it
 @given(settings)
 def test_resolving_resolved_settings_changes_nothing(chosen: dict[str, Any]) -> None:
     once = resolve(merge_settings(chosen))
@@ -34,6 +36,7 @@ def test_resolving_resolved_settings_changes_nothing(chosen: dict[str, Any]) -> 
     assert resolve(merge_settings(written)) == once
 
 
+@hypothesis_settings(deadline=None)  # the first example of a method imports it
 @given(settings)
 def test_the_users_settings_win(chosen: dict[str, Any]) -> None:
     config = resolve(merge_settings(chosen)).config

@@ -76,7 +76,7 @@ def test_a_view_that_was_cut_off_is_noticed() -> None:
     model = FlatModel(nn.Linear(2, 2))
     model.check_views()
     model.module.weight.data = torch.zeros(2, 2)
-    with pytest.raises(RuntimeError, match="'weight' no longer lives"):
+    with pytest.raises(RuntimeError, match="'weight' is no longer a view"):
         model.check_views()
 
 

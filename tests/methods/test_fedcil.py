@@ -303,9 +303,9 @@ def test_a_client_that_does_not_properly_say_what_it_holds_teaches_nobody(
 
 
 def test_text_and_tables_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"^method=fedcil: it works on image data, not on table data$"):
+    with pytest.raises(InputError, match=r"^method=fedcil: it supports image data, not table data$"):
         begin(tmp_path / "table", "fedcil", rotated_blobs())
-    with pytest.raises(InputError, match=r"^method=fedcil: it works on image data, not on text data$"):
+    with pytest.raises(InputError, match=r"^method=fedcil: it supports image data, not text data$"):
         methods.find("fedcil")().check_problem(ProblemSpec("text", (16,), 2, 2, 4))
 
 

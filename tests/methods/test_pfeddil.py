@@ -18,7 +18,8 @@ from fedspecial.core.events import QueryFinished, RoundFinished, of_kind, read_e
 from fedspecial.core.messages import Broadcast, ClientState, ServerState
 from fedspecial.methods import pfeddil_slots as slots
 from fedspecial.methods.base import Method, QueryResult
-from fedspecial.methods.pfeddil import PFedDil, gate, shuffled
+from fedspecial.methods.pfeddil import PFedDil, gate
+from fedspecial.methods.pfeddil_shuffle import shuffled
 from fedspecial.runs.build import load_benchmark, make_federation, prepare
 from fedspecial.runs.directory import create
 from fedspecial.runs.evaluate import evaluate
@@ -228,20 +229,20 @@ def test_a_new_slot_begins_where_it_is_told_to(new_slot: str, tmp_path: Path, mo
         opened[slot] = torch.equal(server.models[f"slot/{slot}"], begun)
 
     monkeypatch.setattr(slots, "open_slot", opening)
-    monkeypatch.setattr(PFedDil, "_opinion", last_slot_is_best(PFedDil._opinion))
+    monkeypatch.setattr(PFedDil, "_slot_prediction", last_slot_is_best(PFedDil._slot_prediction))
     play(begin(tmp_path / "run", "pfeddil", new_slot=new_slot, **ALWAYS_NEW))
     assert opened == {2: True, 3: True}
 
 
-def last_slot_is_best(opinion: Any) -> Any:
+def last_slot_is_best(prediction: Any) -> Any:
     """Familiarity that grows with the number of times it was asked for."""
     asked = iter(range(1, 10**6))
 
-    def growing_opinion(self: PFedDil, context: Any, x: Any, classes: int) -> Any:
-        logits, familiar = opinion(self, context, x, classes)
+    def growing_prediction(self: PFedDil, context: Any, x: Any, classes: int) -> Any:
+        logits, familiar = prediction(self, context, x, classes)
         return logits, torch.full_like(familiar, 1 - 1 / next(asked))
 
-    return growing_opinion
+    return growing_prediction
 
 
 # --- how it predicts ----------------------------------------------------------------------------------------------
@@ -301,8 +302,8 @@ def test_each_slot_is_asked_once_about_a_sample(tmp_path: Path, monkeypatch: pyt
     chosen[0, 1] = chosen[1, 2] = 0
     assert len({tuple(slots.owned(run.server, client)) for client in range(4)}) == 3
     asked = []
-    opinion = PFedDil._opinion
-    monkeypatch.setattr(PFedDil, "_opinion", lambda *args: asked.append(1) or opinion(*args))
+    prediction = PFedDil._slot_prediction
+    monkeypatch.setattr(PFedDil, "_slot_prediction", lambda *args: asked.append(1) or prediction(*args))
     messages = [run.method.eval_broadcast(run.server, client, 3) for client in range(4)]
     test = run.federation.domain(1).test
     together = run.engine.accuracy(lambda client: messages[client], test)
@@ -485,7 +486,7 @@ def familiarity(run: Any, x: torch.Tensor) -> torch.Tensor:
     found = []
     for slot, classes in slots.read_classes(message.numbers).items():
         run.method._load(context, slot)
-        found.append(run.method._opinion(context, x, int(classes))[1])
+        found.append(run.method._slot_prediction(context, x, int(classes))[1])
     return torch.stack(found)
 
 

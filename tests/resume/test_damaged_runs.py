@@ -1,4 +1,4 @@
-"""A checkpoint that was cut off, edited or robbed is refused in one line, and nothing is overwritten."""
+"""A checkpoint that was cut off, edited or robbed of a file is refused in one line, and nothing is overwritten."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import yaml
 from runs import contents
 
 import fedspecial
+from fedspecial.engine import checkpoint
 from fedspecial.errors import InputError
 from processes import Fork
 
@@ -84,6 +85,17 @@ DAMAGES: dict[str, tuple[Callable[[Path], None], str]] = {
     "config no YAML": (lambda d: (d / "config.yaml").write_text("a: [b"), "config.yaml: is not valid YAML"),
     "config missing": (lambda d: (d / "config.yaml").unlink(), "is not a run directory (it has no config.yaml)"),
 }
+
+
+def test_a_checkpoint_of_an_older_format_is_refused_and_its_version_named(stopped: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(stopped, folder)
+    content = {key: value for key, value in saved(folder).items() if key not in ("seal", "anchor", "models")}
+    (folder / "checkpoint" / "checkpoint.json").write_bytes(checkpoint._sealed({**content, "format": 1}))
+    with pytest.raises(
+        InputError, match=r"checkpoint\.json has format 1, but this version of fedspecial reads format 2"
+    ):
+        fedspecial.resume(folder)
 
 
 def cut_in_half(path: Path) -> None:

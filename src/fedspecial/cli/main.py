@@ -68,16 +68,20 @@ def run(settings: SettingsArgument = None, data: DataOption = None) -> None:
 
 
 @app.command()
-def resume(folder: Annotated[Path, typer.Argument(metavar="RUN_DIR")]) -> None:
+def resume(
+    folder: Annotated[Path, typer.Argument(metavar="RUN_DIR")],
+    settings: Annotated[list[str] | None, typer.Argument(metavar="[workers=N]")] = None,
+) -> None:
     """Continue a run that was stopped; the result is bit for bit the same as without the interruption.
 
-    Example:  fedspecial resume runs/a
+    Example:  fedspecial resume runs/a workers=2
     """
     with one_line_errors():
+        execution = config.parse_settings(settings or [])
         if directory.finished(folder) is not None:
             out.print(f"{folder}: this run is finished; nothing to do", markup=False)
         else:
-            _resume_with_progress(folder)
+            _resume_with_progress(folder, execution)
 
 
 @app.command()
@@ -193,7 +197,7 @@ for command in (study.study, study.report, study.tune):
     app.command()(command)
 
 
-def _resume_with_progress(folder: Path) -> None:
+def _resume_with_progress(folder: Path, execution: config.Settings | None = None) -> None:
     """Execute the run of a directory, show its progress and print its result."""
     from fedspecial.cli.progress import RunProgress
     from fedspecial.cli.tables import matrix_table, result_line
@@ -202,7 +206,7 @@ def _resume_with_progress(folder: Path) -> None:
     progress = RunProgress(out, folder)
     try:
         with progress.showing():
-            result: Result = api.resume(folder, listeners=[progress])
+            result: Result = api.resume(folder, listeners=[progress], **(execution or {}))
     except KeyboardInterrupt:
         err.print(f"\nstopped; continue with: fedspecial resume {folder}", markup=False)
         sys.exit(130)

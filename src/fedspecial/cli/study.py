@@ -16,7 +16,6 @@ from fedspecial.errors import InputError
 if TYPE_CHECKING:
     from fedspecial.config import Settings
     from fedspecial.paper.planning import Absent, StudyPlan
-    from fedspecial.report.comparison import MeanStd
     from fedspecial.runs.jobs import Job, TimeEstimate
     from fedspecial.runs.tune import Curve
 
@@ -101,22 +100,18 @@ def tune(
 
     Example:  fedspecial tune digits-shift rounds=4 --seeds 25,225
     """
-    from fedspecial.runs.tune import COARSE, Search, best, fine, read_curve, write_preset
+    from fedspecial.runs import tune as tuning
+
+    def run_stage(stage: str, planned: Sequence[Job]) -> None:
+        values = dict.fromkeys(job.settings["lam"] for job in planned)
+        out.print(f"{stage}: λ = {', '.join(f'{x:g}' for x in values)}", markup=False)
+        _run_jobs(planned, [1.0] * len(planned), jobs)
 
     with one_line_errors():
-        _check_jobs(jobs)
         given = _given(settings, method, data)
-        search = Search(given, seeds_of(seeds), holdout, folder or Path("tune") / str(given["benchmark"]))
-        curve: dict[float, MeanStd] = {}
-        for stage in ("coarse", "fine"):
-            values = COARSE if stage == "coarse" else fine(curve)
-            out.print(f"{stage}: λ = {', '.join(f'{x:g}' for x in values)}", markup=False)
-            runs = search.runs(values)
-            _run_jobs(runs, [1.0] * len(runs), jobs)
-            curve |= read_curve(search, values)
-        path = write_preset(search, curve)
-        _print_curve(curve, best(curve))
-        out.print(f"best λ = {best(curve):g}; run it with: fedspecial run {path}", markup=False)
+        tuned = tuning.tune(**given, seeds=seeds_of(seeds), holdout=holdout, jobs=jobs, out=folder, run_jobs=run_stage)
+        _print_curve(tuned.curve, tuned.lam)
+        out.print(f"best λ = {tuned.lam:g}; run it with: fedspecial run {tuned.preset}", markup=False)
 
 
 def _given(settings: list[str], method: str, data: str | None) -> Settings:
@@ -124,8 +119,6 @@ def _given(settings: list[str], method: str, data: str | None) -> Settings:
 
     if "=" in settings[0]:
         raise InputError(f"'{settings[0]}': the first argument must be a benchmark")
-    if method not in ("special", "special-c"):
-        raise InputError(f"method={method}: only special and special-c have λ")
     pairs = parse_settings(settings[1:])
     if "benchmark" in pairs:
         raise InputError(f"benchmark={pairs['benchmark']}: give the benchmark as the first argument")
@@ -150,7 +143,7 @@ def _list(scale: str, data: str | None) -> None:
     from fedspecial.paper.grid import StudyRequest
     from fedspecial.paper.planning import plan
     from fedspecial.paper.registry import STUDIES
-    from fedspecial.runs.jobs import cores
+    from fedspecial.runs.cores import available_cores
 
     width = max(len(study.name) for study in STUDIES)
     absent: Absent = {}
@@ -160,7 +153,7 @@ def _list(scale: str, data: str | None) -> None:
         if scale in study.scales:
             planned = plan([StudyRequest(study.name, scale)], Path("studies"), data, absent)
             known = scale != "paper"
-            minutes = f", about {_duration(sum(planned.seconds) / cores(1))}" if known and planned.jobs else ""
+            minutes = f", about {_duration(sum(planned.seconds) / available_cores())}" if known and planned.jobs else ""
             cost = f"{len(planned.jobs)} runs{minutes}"
             skipped |= dict.fromkeys(planned.skipped)
         out.print(f"{study.name:<{width}}  {study.title}: {study.paper}", markup=False)
@@ -168,7 +161,8 @@ def _list(scale: str, data: str | None) -> None:
     for line in skipped:
         out.print(f"skipped: {line}", markup=False)
     out.print(
-        f"Times are for scale {scale}, three seeds and {cores(1)} cores, each study on its own; studies share runs.",
+        f"Times are for scale {scale}, three seeds and {available_cores()} cores, each study on its own; "
+        "studies share runs.",
         markup=False,
     )
 
@@ -184,12 +178,12 @@ def _run_rates(planned: StudyPlan, folder: Path) -> None:
 
 def _run_jobs(jobs: Sequence[Job], seconds: Sequence[float], parallel: int | None) -> None:
     """Run the missing runs and show their progress; if one fails, the others continue."""
-    from fedspecial.runs.jobs import TimeEstimate, cores, run_missing
+    from fedspecial.runs.jobs import TimeEstimate, parallel_runs, run_missing
 
     if not jobs:
         out.print("no runs needed", markup=False)
         return
-    at_once = parallel or cores(max(int(job.settings.get("threads", 1)) for job in jobs))
+    at_once = parallel or parallel_runs(jobs)
     estimate = TimeEstimate(jobs, seconds, at_once)
     already = len(estimate.update()[0])
     out.print(f"{len(jobs)} runs, {already} already finished, {at_once} in parallel", markup=False)

@@ -10,6 +10,7 @@ Nothing here imports torch before a method's class is needed.
 
 from fedspecial.config.resolve import RunSettings, check_common, merge_settings, resolve, unknown_setting
 from fedspecial.config.settings import (
+    EXECUTION,
     GROUPS,
     Config,
     GivenObject,
@@ -28,6 +29,7 @@ from fedspecial.config.sources import (
 )
 
 __all__ = [
+    "EXECUTION",
     "GROUPS",
     "Config",
     "GivenObject",

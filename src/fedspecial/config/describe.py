@@ -43,7 +43,14 @@ def method_settings(method: str) -> list[Setting]:
 
 
 def _setting(name: str, part: Schema, schema: Schema) -> Setting:
-    return Setting(name, _type_text(part, schema), _value_text(part.get("default")), part.get("description", ""))
+    return Setting(
+        name, _type_text(part, schema), _value_text(part.get("default")), _sentence(part.get("description", ""))
+    )
+
+
+def _sentence(text: str) -> str:
+    first = text[:1].upper() if text[:1].isascii() else text[:1]
+    return f"{first}{text[1:]}{'' if not text or text.endswith('.') else '.'}"
 
 
 def _value_text(value: object) -> str:

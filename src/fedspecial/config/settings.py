@@ -73,6 +73,12 @@ Count = Annotated[int, Field(ge=1)]
 ServerLr = Annotated[Literal["1/i"] | NonNegative, BeforeValidator(_server_lr)]
 
 
+Workers = Annotated[
+    Annotated[int, Field(ge=1)] | Literal["auto"],
+    WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 1}, {"const": "auto"}], "title": "number or auto"}),
+]
+
+
 class Config(BaseModel):
     """All settings of a run except the method's own hyper-parameters."""
 
@@ -168,6 +174,9 @@ class Config(BaseModel):
         False, description="Use only algorithms of torch that give the same result every time; for GPUs, slower."
     )
     threads: Count = Field(1, description="Threads of torch. Floating-point sums, and so the result, depend on it.")
+    workers: Workers = Field(
+        1, description="Worker processes for the clients of this run; auto: one per core. Does not change the result."
+    )
     eval_every: int = Field(
         1, ge=0, description="Evaluate after every so many rounds; 0: only at the end of each task."
     )
@@ -214,11 +223,16 @@ GROUPS: dict[str, tuple[str, ...]] = {
     ),
     "Model": ("model", "width", "encoder", "weights"),
     "Execution and output": (
-        *("device", "precision", "deterministic", "threads", "eval_every", "eval_cap", "estimate"),
+        *("device", "precision", "deterministic", "threads", "workers", "eval_every", "eval_cap", "estimate"),
         *("checkpoint_seconds", "out"),
     ),
 }
 """The settings by topic, in the order in which they are shown."""
+
+
+EXECUTION = frozenset({"workers"})
+"""Settings that say how a run is executed and not what it computes: they may change when it is resumed, and do not
+belong to its identity."""
 
 
 def data_folder(config: Config) -> Path | None:

@@ -1,4 +1,4 @@
-"""What happens is an event: one JSON line each, appended in order, the only source for results and pictures.
+"""Everything that happens in a run is an event: one JSON line, appended in order. Results and figures use only these.
 
 Fields that begin with ``seconds`` are wall-clock times; every other field is the same in a resumed run.
 """
@@ -38,7 +38,7 @@ class RunStarted:
 
 @dataclass(frozen=True)
 class DataNotice:
-    """Something about the data that nobody should miss, such as samples that were skipped."""
+    """Something about the data that the user should know, such as samples that were skipped."""
 
     event: ClassVar[str] = "data_notice"
     text: str
@@ -46,7 +46,7 @@ class DataNotice:
 
 @dataclass(frozen=True)
 class RunResumed:
-    """Told to listeners only: the file of a resumed run is that of a whole one."""
+    """Sent to listeners only: the event log of a resumed run equals that of an uninterrupted one."""
 
     event: ClassVar[str] = "run_resumed"
     task: int
@@ -71,6 +71,27 @@ class UpdateRefused:
     round: int | None
     client: int
     reason: str
+
+
+@dataclass(frozen=True)
+class EngineStarted:
+    """How this part of the run is executed. It does not change the result, so it differs between equal runs."""
+
+    event: ClassVar[str] = "engine_started"
+    workers: int
+
+
+@dataclass(frozen=True)
+class WorkerLost:
+    """A worker ended while it ran a job; the job is run again on another one. It does not change the result.
+
+    job: which client, task and round, or what was evaluated · attempt: how often the job has failed
+    """
+
+    event: ClassVar[str] = "worker_lost"
+    job: str
+    reason: str
+    attempt: int
 
 
 @dataclass(frozen=True)
@@ -140,7 +161,7 @@ class TaskBoundary:
 
 @dataclass(frozen=True)
 class Estimate:
-    """A constant of the problem, what kind of number it is, from how many observations, and what to know about it.
+    """A constant of the problem, what kind of number it is, the number of observations, and a note.
 
     kind: "exact"; "upper" or "lower", a bound on the constant from that side; "plugin", a value from either side
     """
@@ -153,7 +174,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class ConstantsEstimated:
-    """Constants by name, at the model that went out in this round; at the task's end where `round` is None."""
+    """Constants by name, at the model that was sent in this round; at the end of the task where `round` is None."""
 
     event: ClassVar[str] = "estimates"
     task: int
@@ -164,10 +185,9 @@ class ConstantsEstimated:
 
 @dataclass(frozen=True)
 class CertificateIssued:
-    """A task's distance to its anchor under the caps on it, derived from the events of its rounds.
+    """The distance of a task's model to its anchor and the upper bounds on it, computed from the events of its rounds.
 
-    Weights only: BatchNorm statistics are not counted. Without a server-side anchor nothing is claimed and `rounds` is
-    empty.
+    Weights only: BatchNorm statistics are not counted. Without a server-side anchor, `rounds` is empty.
     """
 
     event: ClassVar[str] = "certificate"
@@ -195,8 +215,12 @@ class RunFinished:
     model_sha256: str
 
 
+EXECUTION_EVENTS = frozenset({EngineStarted.event, WorkerLost.event})
+"""Events about how a run is executed. All others are the same in every execution of the same run, except for times."""
+
+
 class EventLog:
-    """Append-only JSON lines. A checkpoint remembers length and hash; `cut` goes back to such a length."""
+    """Append-only JSON lines. A checkpoint has its length and hash; `cut` truncates the file to such a length."""
 
     def __init__(self, path: Path, *, cut: int = 0) -> None:
         self.path = path
@@ -221,12 +245,12 @@ class EventLog:
 
 
 def prefix_sha256(path: Path, length: int) -> hashlib._Hash:
-    """Hash of a file's first bytes, ready to go on."""
+    """Hash of the first bytes of a file, to be continued."""
     return hashlib.sha256(path.read_bytes()[:length] if length else b"")
 
 
 def read_events(path: Path) -> list[dict[str, Any]]:
-    """All whole lines; a last line cut off by a kill is left out."""
+    """All complete lines; a last line that was cut off by a kill is ignored."""
     lines = path.read_bytes().split(b"\n")
     return [json.loads(line) for line in lines[:-1]]
 

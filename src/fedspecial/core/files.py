@@ -1,4 +1,4 @@
-"""Files named by their content: written whole or not at all, never changed, checked when read."""
+"""Files named by their content: written completely or not at all, never changed, checked when read."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class BlobStore:
         self._sound: set[str] = set()
 
     def put(self, data: bytes) -> str:
-        """Store; durable only after `sync`. A file that a killed process left is not trusted but written anew."""
+        """Store; durable only after `sync`. A file that a killed process left is not trusted but written again."""
         name = hashlib.sha256(data).hexdigest()
         path = self.folder / name
         if name not in self._sound or not path.exists():

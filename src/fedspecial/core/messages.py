@@ -1,7 +1,7 @@
-"""What passes between server and clients, and what each side keeps: named tensors and numbers, nothing else.
+"""The messages between server and clients, and the state that each side keeps: named tensors and numbers only.
 
-Because nothing else exists, bytes and memory can be measured, runs resumed and messages sent to another machine
-without a word from a method's author.
+Therefore bytes and memory can be measured, runs can be resumed and messages can be sent to another machine without any
+work by the author of a method.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ BUFFERS = "buffers"
 
 @dataclass
 class Broadcast:
-    """Server to one client, in one round.
+    """A message from the server to one client, in one round.
 
-    vectors:  sent every round; a client that trains changes them and sends back how
-    payloads: sent once: only to a client that does not hold that content yet (an anchor, a generator)
-    roles:    which vector a network is loaded with, where that is not the one of its own name ("theta" is the
-              classifier's); so clients may train different models
+    vectors:  sent every round; a client that trains sends back how they changed
+    payloads: sent once: only to a client that does not have this content yet (an anchor, a generator)
+    roles:    network → the name of the vector that it is loaded with, where the two names differ ("theta" is the
+              classifier); with it, clients may train different models
     """
 
     task: int
@@ -59,9 +59,9 @@ class Broadcast:
 
 @dataclass
 class Update:
-    """Client to server: how each vector of the broadcast changed, and how much work that took.
+    """A message from a client to the server: how each vector of the broadcast changed, and after how much training.
 
-    uploads: tensors for the server's half that are not averaged
+    uploads: tensors for the method's server half that are not averaged
     """
 
     client: int
@@ -129,7 +129,7 @@ def _with_prefix(prefix: str, named: Mapping[str, T]) -> dict[str, T]:
 
 
 def pack(tensors: Mapping[str, Tensor], numbers: Mapping[str, Number] | None = None) -> bytes:
-    """Safetensors bytes. Numbers travel as 0-d tensors, so a message's size never depends on its values."""
+    """Safetensors bytes. Numbers are stored as 0-d tensors, so the size of a message never depends on its values."""
     return write_safetensors(_all_tensors(tensors, numbers or {}))
 
 
@@ -145,7 +145,7 @@ def unpack(data: bytes) -> tuple[Tensors, Numbers]:
 
 
 def packed_size(tensors: Mapping[str, Tensor], numbers: Mapping[str, Number] | None = None) -> int:
-    """`len(pack(...))` without touching the data: it depends on names, types and shapes only."""
+    """`len(pack(...))` without reading the data: it depends on names, types and shapes only."""
     kinds = [(name, tensor.dtype, tensor.shape) for name, tensor in tensors.items()]
     kinds += [(f"#{name}", _number_type(value), torch.Size()) for name, value in (numbers or {}).items()]
     return _size_of(tuple(kinds))
@@ -177,7 +177,7 @@ def _number_type(value: Number) -> torch.dtype:
     return torch.int64 if isinstance(value, int) else torch.float64
 
 
-# Safetensors' names of the types, in the order in which it lays tensors out.
+# The names of types in safetensors, in the order in which it stores tensors.
 _CODES = {
     torch.int64: "I64",
     torch.float64: "F64",

@@ -1,7 +1,7 @@
 """Pretrained models by name, through `transformers`, which is an optional extra.
 
 A name is a folder, an installed package that carries such a folder, or a model of the Hugging Face hub. The network
-is asked only for the last, and only for what is not in the hub's cache already. Weights are read from safetensors
+is used only for the last, and only for files that are not in the hub's cache yet. Weights are read from safetensors
 alone, and no code that comes with a model is run.
 """
 
@@ -19,16 +19,16 @@ from fedspecial.errors import InputError
 _HUB = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?")
 
 
-def load(kind: str, name: str, word: str, **options: Any) -> Any:
+def load(kind: str, name: str, setting: str, **options: Any) -> Any:
     """What `transformers.<kind>.from_pretrained` gives, for example of kind "AutoTokenizer".
 
-    word: the word the user gave the name with, for messages
+    setting: the setting in which the user gave the name, for messages
     """
     try:
         import transformers
     except ImportError:
-        raise InputError(f"{word}={name}: needs the extra 'text' (pip install 'fedspecial[text]')") from None
-    folder = find(name, word)
+        raise InputError(f"{setting}={name}: needs the extra 'text' (pip install 'fedspecial[text]')") from None
+    folder = find(name, setting)
     read = getattr(transformers, kind).from_pretrained
     options = {"trust_remote_code": False, **options}
     with _quiet(transformers):
@@ -36,25 +36,27 @@ def load(kind: str, name: str, word: str, **options: Any) -> Any:
             return read(str(folder or name), local_files_only=True, **options)
         except (OSError, ValueError) as error:
             if folder is not None:
-                raise InputError(f"{word}={name}: {kind} finds nothing usable in {folder} ({_line(error)})") from None
+                raise InputError(
+                    f"{setting}={name}: {kind} finds nothing usable in {folder} ({_line(error)})"
+                ) from None
         try:
             return read(name, **options)
         except (OSError, ValueError) as error:
             raise InputError(
-                f"{word}={name}: neither a folder nor an installed package with a model in it, "
+                f"{setting}={name}: neither a folder nor an installed package with a model in it, "
                 f"and the hub gave none ({_line(error)})"
             ) from None
 
 
-def find(name: str, word: str) -> Path | None:
+def find(name: str, setting: str) -> Path | None:
     """The model's folder on this machine; None for what only the hub can know."""
     folder = Path(name).expanduser()
     if folder.is_dir():
         if not (folder / "config.json").is_file():
-            raise InputError(f"{word}={name}: no config.json in that folder, so it holds no pretrained model")
+            raise InputError(f"{setting}={name}: no config.json in that folder, so it holds no pretrained model")
         return folder
     if not _HUB.fullmatch(name):
-        raise InputError(f"{word}={name}: there is no such folder")
+        raise InputError(f"{setting}={name}: there is no such folder")
     return None if "/" in name else _packaged(name)
 
 

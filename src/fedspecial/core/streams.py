@@ -1,7 +1,7 @@
 """Every random draw has a name.
 
 A stream is a function of (seed, purpose, task, round, client): who takes part and in which order data is seen
-depend on nothing else, so all methods and all engines face the same federation.
+depend on nothing else, so they are the same for all methods and all engines.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ def stream_seed(seed: int, purpose: str, *keys: int | str) -> int:
 
 def stream(seed: int, purpose: str, *keys: int | str) -> np.random.Generator:
     """The generator of one purpose: ``stream(25, "batches", task, round, client)``."""
-    # PCG64(stream_seed(...)), but numpy need not cut an int into words first.
+    # Equal to PCG64(stream_seed(...)), but faster: numpy need not split an int first.
     return np.random.Generator(np.random.PCG64(np.frombuffer(_name(seed, purpose, *keys), dtype="<u4")))
 
 
 @contextmanager
 def torch_stream(seed: int, purpose: str, *keys: int | str) -> Iterator[None]:
-    """Torch's own generator (dropout, users' modules) follows a named stream inside, and is put back after."""
+    """Inside the block, torch's own generator (dropout, users' modules) follows a named stream."""
     with preserve_torch_rng():
         seed_torch(seed, purpose, *keys)
         yield
@@ -35,7 +35,7 @@ def torch_stream(seed: int, purpose: str, *keys: int | str) -> Iterator[None]:
 
 @contextmanager
 def preserve_torch_rng() -> Iterator[None]:
-    """Torch's own generator may be led along streams inside, and is put back after."""
+    """Restore torch's own generators after the block; `seed_torch` may be used inside."""
     before = [(generator, generator.get_state()) for generator in _generators()]
     try:
         yield
@@ -45,7 +45,7 @@ def preserve_torch_rng() -> Iterator[None]:
 
 
 def seed_torch(seed: int, purpose: str, *keys: int | str) -> None:
-    """Lead torch's own generator along a named stream from here on."""
+    """Seed torch's own generators with a named stream."""
     number = stream_seed(seed, purpose, *keys) % 2**63
     for generator in _generators():
         generator.manual_seed(number)

@@ -1,6 +1,6 @@
 """A model is one vector.
 
-All float32 weights and buffers of a module live in one contiguous tensor; the module's own tensors are views
+All float32 weights and buffers of a module are stored in one contiguous tensor; the module's own tensors are views
 of it. Download, delta, mean, blend, norm and checkpoint are then one operation on one tensor each.
 Weights come first, buffers after them, so "weights only" is a prefix. Integer counters, non-persistent and
 non-finite buffers (such as -inf masks) stay outside and are never averaged.
@@ -25,7 +25,7 @@ Kind = Literal["weight", "buffer"]
 
 @dataclass(frozen=True)
 class Slot:
-    """Where one named tensor lives in the vector."""
+    """The position of one named tensor in the vector."""
 
     name: str
     shape: tuple[int, ...]
@@ -107,22 +107,25 @@ class FlatModel:
         return any(isinstance(part, nn.modules.batchnorm._BatchNorm) for part in self.module.modules())
 
     def load(self, values: Tensor) -> None:
-        """Take over the first `len(values)` entries; counters and masks go back to where they started."""
+
         self.vector[: len(values)].copy_(values)
         for buffer, start in zip(self._outside, self._outside_start, strict=True):
             buffer.copy_(start)
 
     def reset_buffers(self) -> None:
-        """Put the float buffers back to where they started."""
+        """Reset the float buffers to their initial values."""
         self.buffers.copy_(self._buffers_start)
 
     def check_views(self) -> None:
-        """`.to(...)` and assignment to `.data` cut views off silently; training would then change nothing."""
+        """Check that the module still uses the vector.
+
+        `.to(...)` and assignments to `.data` silently replace the views, and training would then change nothing.
+        """
         for slot, view in zip(self.layout.slots, self._views, strict=True):
             owner, leaf = _owner(self.module, slot.name)
             if getattr(owner, leaf).data_ptr() != view.data_ptr():
                 raise RuntimeError(
-                    f"'{slot.name}' no longer lives in the model's vector: something replaced it (.to(), .data=)"
+                    f"'{slot.name}' is no longer a view of the model's vector: something replaced it (.to(), .data=)"
                 )
 
 
@@ -161,6 +164,6 @@ def _outside_buffers(module: nn.Module, inside: set[str]) -> list[Tensor]:
 
 
 def raw_bytes(tensor: Tensor) -> memoryview:
-    """A tensor's bytes in contiguous order, without a copy where it already lies that way."""
+    """A tensor's bytes in contiguous order, without a copy where it is contiguous already."""
     array = tensor.detach().cpu().contiguous().view(-1).numpy()
     return memoryview(array.view("uint8"))  # type: ignore[arg-type]

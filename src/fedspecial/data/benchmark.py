@@ -105,11 +105,6 @@ class Benchmark:
     def task_names(self) -> list[str]:
         return [domain.name for domain in self.domains]
 
-    def batch(self, samples: Samples, rows: Tensor, device: torch.device) -> tuple[Tensor, Tensor]:
-        """The inputs of these rows as the model expects them, and their labels."""
-        x, y = samples.x.index_select(0, rows), samples.y.index_select(0, rows)
-        return self.inputs(x.to(device)), y.to(device)
-
     def inputs(self, x: Tensor) -> Tensor:
         """Inputs as the model expects them: images normalised, anything else unchanged."""
         if x.dtype != torch.uint8:

@@ -1,4 +1,4 @@
-"""The mean of the deltas (line 16 of Algorithm 1), added up as they arrive."""
+"""The mean of the deltas (line 16 of Algorithm 1), summed as they arrive."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _WITHOUT_FLOAT64 = ("mps",)
 class RunningMean:
     """Weighted mean of named vectors in float64, rounded once, so the order of arrival does not matter.
 
-    One accumulator a name, however many clients there are; each name is averaged over those who sent it. The sum is
-    on the device of the deltas, or on the CPU where the device has no float64.
+    Needs one accumulator per name, for any number of clients. Each name is averaged over the clients that sent it. The
+    sum is on the device of the deltas, or on the CPU where the device has no float64.
     """
 
     def __init__(self) -> None:
@@ -64,7 +64,7 @@ def refusal(deltas: Tensors, sent: Tensors) -> str | None:
 
 
 def not_finite(tensors: Tensors) -> str | None:
-    """Which tensor cannot be used because it holds NaN or infinity, or None."""
+    """Which tensor cannot be used because it contains NaN or infinity, or None."""
     for name, tensor in tensors.items():
         if tensor.is_floating_point() and not math.isfinite(norm(tensor)):
             return f"'{name}' contains NaN or Inf"

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from fedspecial.core.events import Event
 from fedspecial.core.messages import Broadcast, Tensors, Update
 from fedspecial.core.vector import FlatModel
 from fedspecial.engine.aggregate import not_finite
@@ -58,6 +59,11 @@ class Engine(Protocol):
     The tensors of a reply are valid until the next reply is requested: add them up, do not keep them.
     """
 
+    @property
+    def workers(self) -> int:
+        """How many processes train clients."""
+        ...
+
     def train(
         self, task: int, round: int, clients: Sequence[int], messages: Messages, client_lr: float
     ) -> Iterator[Reply]:
@@ -80,6 +86,14 @@ class Engine(Protocol):
 
     def set_model(self, model: FlatModel) -> None:
         """Use this model from now on; the classifier has a new layout."""
+        ...
+
+    def events(self) -> list[Event]:
+        """What happened to workers or connections since the last call, for the event log."""
+        ...
+
+    def close(self) -> None:
+        """End what the engine started, such as worker processes."""
         ...
 
     def checkpoint_state(self) -> tuple[dict[int, str], dict[str, Any]]:

@@ -16,7 +16,7 @@ from fedspecial.core.streams import seed_torch, stream
 from fedspecial.core.vector import FlatModel
 from fedspecial.data.benchmark import Samples
 from fedspecial.data.federation import Federation
-from fedspecial.engine.evaluate import accuracy
+from fedspecial.engine.evaluate import count_correct
 from fedspecial.engine.head import head_of, pad_client_models
 from fedspecial.engine.local import LocalTraining, train
 from fedspecial.engine.memory import memory_sizes, paper_bytes
@@ -68,17 +68,17 @@ class ClientRunner:
         rows = self.federation.rows(message.task, client)
         if len(rows) == 0:
             return LocalResult(None, NO_SAMPLES)
-        context = self._context(client, message, state, rows, client_lr)
+        context = self._context(client, message, state, rows, client_lr)  # line 7
         order = order or stream(self.seed, "batches", message.task, message.round, client)
         with _located_errors(context, f"round {message.round + 1}"):
             replayed = self.method.replay(context)
             if replayed is not None:
                 context.data = context.data.joined(*replayed)
             seed_torch(self.seed, "torch", message.task, message.round, client)
-            update = train(self.method, context, self.plan, order)
+            update = train(self.method, context, self.plan, order)  # lines 8 to 11
         if update.steps == 0:
             return LocalResult(None, f"its {update.samples} samples make no batch")
-        update.deltas = self._deltas(message)
+        update.deltas = self._deltas(message)  # lines 12 and 13
         if self.keep_batch_norm:
             state.tensors[BATCH_NORM] = self.model.buffers.clone()
         self._mark_outputs(state)
@@ -104,15 +104,29 @@ class ClientRunner:
         classes: Sequence[int] | None = None,
         scratch: dict[str, Any] | None = None,
     ) -> float:
-        """The accuracy of the client's predictions on these samples.
+        """The accuracy of the client's predictions on these samples; arguments as in `count_correct`."""
+        return self.count_correct(client, message, state, samples, classes, scratch) / len(samples)
+
+    def count_correct(
+        self,
+        client: int,
+        message: Broadcast,
+        state: ClientState,
+        samples: Samples,
+        classes: Sequence[int] | None = None,
+        scratch: dict[str, Any] | None = None,
+        first: int = 0,
+    ) -> int:
+        """How many of these samples the client predicts correctly.
 
         scratch: passed from one client to the next where they predict the same samples and may share results
+        first:   the position of the first sample, where these are a part of a larger set
         """
         context = self._context(client, message, state, np.empty(0, dtype=np.int64))
         context.scratch = {} if scratch is None else scratch
         for network in (self.model, *self.networks.values()):
             network.module.eval()
-        seen = 0
+        seen = first
 
         def predict(x: Tensor) -> Tensor:
             nonlocal seen
@@ -121,7 +135,7 @@ class ClientRunner:
             return self.method.predict(context, x)
 
         with _located_errors(context, "prediction"):
-            return accuracy(predict, samples, self.federation.benchmark, self.model.vector.device, classes)
+            return count_correct(predict, samples, self.federation.benchmark, self.model.vector.device, classes)
 
     def set_model(self, model: FlatModel) -> None:
         """Use a model of another layout from now on."""

@@ -1,12 +1,12 @@
-"""The theory's constants, estimated as a run goes (``estimate: true``).
+"""The constants of the theory, estimated during a run (``estimate: true``).
 
-Per round, at the model that goes out: the noise of a batch σ_L, the spread between clients σ_G, the agreement with the
-gradient that the previous task ended with, and a secant of the gradient from the anchor to the model. Per task, at its
+Per round, at the model that is broadcast: the noise of a batch σ_L, the spread between clients σ_G, the cosine with the
+gradient at the end of the previous task, and a secant of the gradient from the anchor to the model. Per task, at its
 end: the gradient's norm and the largest curvature. The largest gradient of the local steps is measured in ``local``.
 
-All speak of the classification loss in training mode, over the trainable weights. Draws come from the stream
-"estimate" and every engine loads the model anew before it is used, so the run itself is what it is without this.
-What a resume needs beside the events is one vector, ``estimate/end_gradient`` in the server's state.
+All of them refer to the classification loss in training mode and to the trainable weights. Random draws come from the
+stream "estimate" and every engine loads the model again before it is used, so estimating does not change the run.
+Besides the events, a resumed run needs one vector, ``estimate/end_gradient`` in the server's state.
 """
 
 from __future__ import annotations
@@ -26,26 +26,27 @@ from torch.nn.functional import cross_entropy
 from fedspecial.core.events import ConstantsEstimated, Estimate
 from fedspecial.core.streams import stream, torch_stream
 from fedspecial.engine.aggregate import norm
+from fedspecial.methods.base import LocalData
 
 if TYPE_CHECKING:
     from fedspecial.engine.loop import Run
 
 # Chosen so that all estimates together cost a ResNet-18 run less than 15 % (benchmarks/certificate_overhead.py).
-CLIENTS_A_ROUND = 2
-CLIENTS_AT_THE_END = 8
+CLIENTS_PER_ROUND = 2
+CLIENTS_AT_TASK_END = 8
 POWER_ITERATIONS = 4
 
 END_GRADIENT = "estimate/end_gradient"
 
 
 def at_broadcast(run: Run, task: int, round: int, clients: Sequence[int]) -> ConstantsEstimated:
-    """What two independent batches of up to two of the chosen clients say about the model that goes out."""
+    """Estimates at the model that is broadcast, from two independent batches of up to two of the sampled clients."""
     began = time.perf_counter()
     probe = Probe(run, task, round)
     spread, cosines = GradientSpread(), Cosines(run.server.tensors.get(END_GRADIENT))
     found: dict[str, Estimate] = {}
     one, two = probe.empty(), probe.empty()
-    for number, client in enumerate(probe.some(clients, CLIENTS_A_ROUND)):
+    for number, client in enumerate(probe.some(clients, CLIENTS_PER_ROUND)):
         first, second = probe.batches(client, 2)
         probe.gradient(run.vector, first, out=one)
         if number == 0:
@@ -58,11 +59,11 @@ def at_broadcast(run: Run, task: int, round: int, clients: Sequence[int]) -> Con
 
 
 def at_task_end(run: Run, task: int) -> ConstantsEstimated:
-    """The gradient and the curvature that the task ends with; the gradient is kept for the next task."""
+    """Gradient and curvature at the end of the task; the gradient is stored for the next task."""
     began = time.perf_counter()
     probe = Probe(run, task, None)
     total, room, count, first = probe.empty(), probe.empty(), 0, None
-    for client in probe.some(range(run.federation.clients), CLIENTS_AT_THE_END):
+    for client in probe.some(range(run.federation.clients), CLIENTS_AT_TASK_END):
         (batch,) = probe.batches(client, 1)
         total.add_(probe.gradient(run.vector, batch, out=room))
         first, count = batch if first is None else first, count + 1
@@ -70,7 +71,7 @@ def at_task_end(run: Run, task: int) -> ConstantsEstimated:
     if first is not None:
         total /= count
         found["smoothness"] = power_iteration(partial(probe.gradient, batch=first), run.vector, probe)
-        # Where heads grow, the old loss over new outputs is another function, and says nothing about this gradient.
+        # Where the head grows, the old loss over new outputs is another function, so this gradient is not comparable.
         if run.federation.benchmark.incremental == "domain" and math.isfinite(norm(total)):
             note = "of f_i at the end of task i, one batch a client; the batches' noise counts in, so it errs upwards"
             found["end_grad_norm"] = Estimate(norm(total), "plugin", count, note)
@@ -96,7 +97,7 @@ class Probe:
         return (self.task, "end" if self.round is None else self.round, *more)
 
     def some(self, clients: Sequence[int], count: int) -> list[int]:
-        """At most `count` of the clients that can make a batch, drawn anew every time."""
+        """At most `count` of the clients that can make a batch, drawn again in every round."""
         order = stream(self.run.config.seed, "estimate", *self._keys()).permutation(len(clients))
         rows = self.run.federation.rows
         able = (clients[at] for at in order if len(rows(self.task, clients[at])) >= self._smallest)
@@ -109,14 +110,15 @@ class Probe:
         return [torch.from_numpy(rows[rng.permutation(len(rows))[:size]]) for _ in range(count)]
 
     def empty(self) -> Tensor:
-        """Room for a gradient; a large one is worth reusing, since fresh memory costs more than filling it."""
+        """Memory for a gradient; reuse it, since allocating a large one costs more than filling it."""
         return torch.zeros(self.run.model.layout.num_weights, device=self.run.model.vector.device)
 
     def gradient(self, point: Tensor, batch: Tensor, out: Tensor | None = None) -> Tensor:
-        """∇ of the mean loss on these rows at a model (or at its weights); the same chance in every call."""
+        """∇ of the mean loss on these rows at a model (or its weights), with the same random numbers in every call."""
         model, benchmark = self.run.model, self.run.federation.benchmark
         samples = self.run.federation.domain(self.task).train
-        x, y = benchmark.batch(samples, batch, model.vector.device)
+        data = LocalData(samples.x, samples.y, batch.numpy(), benchmark.inputs, model.vector.device)
+        x, y = data.batch(batch)
         model.load(point)
         model.module.train()
         with torch_stream(self.run.config.seed, "estimate", "torch", *self._keys()):
@@ -138,7 +140,7 @@ class Probe:
 
 @dataclass
 class GradientSpread:
-    """σ_L and σ_G from pairs of gradients (one pair a client), added up so that memory does not grow with clients."""
+    """σ_L and σ_G from pairs of gradients (one pair a client), summed so that memory does not grow with clients."""
 
     within: list[float] = field(default_factory=list)
     cross: list[float] = field(default_factory=list)
@@ -164,7 +166,7 @@ class GradientSpread:
         if count > 1:
             square = sum(self.cross) / count - float(torch.dot(*self.sums)) / count**2
             square *= count / (count - 1) * (clients - 1) / clients
-            note = "root mean square over clients at the model that goes out"
+            note = "root mean square over clients at the model that is broadcast"
             found["sigma_client"] = Estimate(math.sqrt(max(square, 0.0)), "plugin", count, note)
         return found
 
@@ -188,7 +190,7 @@ class Cosines:
 
 
 def _secant(run: Run, gradient: Callable[[Tensor], Tensor], here: Tensor) -> dict[str, Estimate]:
-    """‖∇f(θ) − ∇f(a)‖ / ‖θ − a‖ on one batch: the curvature on the way that the model has gone from its anchor."""
+    """‖∇f(θ) − ∇f(a)‖ / ‖θ − a‖ on one batch: the curvature between the anchor and the model."""
     weights, anchor = run.model.layout.num_weights, run.server.anchor
     if anchor is None or (path := norm(run.server.theta[:weights] - anchor[:weights])) == 0:
         return {}

@@ -10,26 +10,27 @@ from torch import Tensor
 from fedspecial.core.streams import stream
 from fedspecial.data.benchmark import Benchmark, Samples
 
-_BATCH = 256
+EVAL_BATCH = 256
+"""Samples per forward pass. Sums inside a network may depend on it, so all engines use the same batches."""
 
 
 @torch.inference_mode()
-def accuracy(
+def count_correct(
     predict: Callable[[Tensor], Tensor],
     samples: Samples,
     benchmark: Benchmark,
     device: torch.device,
     classes: Sequence[int] | None = None,
-) -> float:
-    """Share of samples classified right. With `classes`, only their outputs compete (task-masked accuracy)."""
-    right = torch.zeros((), dtype=torch.int64, device=device)  # on the device, so that no batch waits for the last one
-    for at in range(0, len(samples), _BATCH):
-        x, y = (part[at : at + _BATCH].to(device) for part in (samples.x, samples.y))
+) -> int:
+    """How many samples are classified correctly. With `classes`, only their outputs compete (task-masked accuracy)."""
+    correct = torch.zeros((), dtype=torch.int64, device=device)  # read once, so that no batch waits for the device
+    for at in range(0, len(samples), EVAL_BATCH):
+        x, y = (part[at : at + EVAL_BATCH].to(device) for part in (samples.x, samples.y))
         scores = predict(benchmark.inputs(x))
         if classes is not None:
             scores = _only(scores, classes)
-        right += (scores.argmax(1) == y).sum()
-    return int(right) / len(samples)
+        correct += (scores.argmax(1) == y).sum()
+    return int(correct)
 
 
 def fixed_subset(samples: Samples, cap: int | None, seed: int, domain: str) -> Samples:
@@ -38,6 +39,11 @@ def fixed_subset(samples: Samples, cap: int | None, seed: int, domain: str) -> S
         return samples
     rows = stream(seed, "evaluation", domain).permutation(len(samples))[:cap]
     return samples.take(torch.from_numpy(rows))
+
+
+def subset_size(samples: Samples, cap: int | None) -> int:
+    """The number of samples of `fixed_subset`."""
+    return len(samples) if cap is None else min(cap, len(samples))
 
 
 def classes_of(samples: Samples) -> list[int]:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from fedspecial.core.events import Event
 from fedspecial.core.messages import Broadcast, ClientState, broadcast_size, packed_size, update_size
 from fedspecial.core.streams import preserve_torch_rng, stream
 from fedspecial.core.vector import FlatModel
@@ -28,6 +29,10 @@ class InProcess:
     states: ClientStates
     payloads: PayloadTracker
     _digests: DigestCache = field(default_factory=DigestCache)
+
+    @property
+    def workers(self) -> int:
+        return 1
 
     def train(
         self, task: int, round: int, clients: Sequence[int], messages: Messages, client_lr: float
@@ -82,7 +87,7 @@ class InProcess:
         total, clients = 0.0, runner.federation.clients
         for client in range(clients):
             message = messages(client)
-            inputs = (self._content(message), self.states.content(client))
+            inputs = (self._digests.content(message), self.states.content(client))
             if inputs not in known:
                 # What clients compute with BatchNorm statistics of their own cannot be shared.
                 scratch = None if runner.keep_batch_norm else shared
@@ -90,14 +95,14 @@ class InProcess:
             total += known[inputs]
         return total / clients
 
-    def _content(self, message: Broadcast) -> Hashable:
-        """What a message contains, by value."""
-        tensors = {**message.vectors, **{f"payload/{name}": tensor for name, tensor in message.payloads.items()}}
-        digests = tuple((name, self._digests.digest(name, tensor)) for name, tensor in tensors.items())
-        return digests, tuple(message.numbers.items()), tuple(message.roles.items())
-
     def set_model(self, model: FlatModel) -> None:
         self.runner.set_model(model)
+
+    def events(self) -> list[Event]:
+        return []
+
+    def close(self) -> None:
+        """Nothing to end."""
 
     def checkpoint_state(self) -> tuple[dict[int, str], dict[str, Any]]:
         return self.states.index, self.payloads.to_json()

@@ -1,4 +1,4 @@
-"""Training on one client: the one local loop that every method shares (lines 7 to 12 of Algorithm 1)."""
+"""Training on one client: the one local loop that every method shares (lines 8 to 11 of Algorithm 1)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Precision = Literal["float32", "bfloat16"]
 
 @dataclass(frozen=True)
 class LocalTraining:
-    """How much and how clients train. Exactly one of `epochs` (may be a fraction) and `steps` is given.
+    """How clients train. Exactly one of `epochs` (may be a fraction) and `steps` is given.
 
     precision: of the loss and its gradient where autocast allows it; weights and optimiser are always float32
     """
@@ -56,15 +56,15 @@ def train(method: Method, context: ClientContext, plan: LocalTraining, order: np
     norms: list[Tensor] = []
     smallest = 2 if model.has_batch_norm else 1
     batches = _batches(rows, plan, order, smallest, context.data.rows_device)
-    for batch, context.positions, ends_epoch in batches:
+    for batch, context.positions, ends_epoch in batches:  # line 8
         context.batch += 1
         x, y = context.data.batch(batch)
         loss = loss_of(context, x, y)
-        gradients = _gradients(loss, model.trainable)
+        gradients = _gradients(loss, model.trainable)  # line 9
         if plan.watch_gradients:
             norms.append(torch.stack(torch._foreach_norm(gradients)).norm())
-        step(gradients, context.lr, proximal_term)
-        del gradients  # or the next ones could not take their place in memory
+        step(gradients, context.lr, proximal_term)  # line 10
+        del gradients  # so that the next ones can reuse the memory
         method.after_step(context)
         if ends_epoch:
             method.after_epoch(context)
@@ -123,7 +123,7 @@ def _batches(
 
 
 def _gradients(loss: Tensor, parameters: Sequence[torch.nn.Parameter]) -> list[Tensor]:
-    """∇ of the loss, zero where a weight took no part. A tenth faster than `torch.autograd.grad` on tiny models."""
+    """∇ of the loss, zero for unused weights. A tenth faster than `torch.autograd.grad` on tiny models."""
     loss.backward()  # type: ignore[no-untyped-call]
     found = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
     for parameter in parameters:
@@ -135,19 +135,19 @@ Step = Callable[[Sequence[Tensor], float, ProximalTerm | None], None]
 
 
 def _optimizer(plan: LocalTraining, parameters: list[torch.nn.Parameter], weights: Tensor) -> Step:
-    """A fresh optimiser: clients keep none between rounds."""
+    """A new optimiser: clients keep none between rounds."""
     if plan.optimizer == "adamw":
         return _adamw(plan, parameters, weights)
     momentum: list[Tensor] = []
-    # The same memory without a graph behind it, so that a step need not enter and leave `no_grad`.
+    # Detached views of the same memory, so that a step need not enter and leave `no_grad`.
     values = [parameter.detach() for parameter in parameters]
 
     def sgd(gradients: Sequence[Tensor], lr: float, proximal_term: ProximalTerm | None) -> None:
         if proximal_term is not None and not plan.momentum:
-            # θ − γ(g + w(θ − c)) on the whole model at once: one pass over memory instead of one per tensor.
+            # θ − γ(g + w(θ − c)) on the complete model: one pass over memory instead of one per tensor.
             weights.lerp_(proximal_term.center, lr * proximal_term.weight)
         elif proximal_term is not None:
-            _add_pull(gradients, values, proximal_term, weights)
+            _add_proximal_gradient(gradients, values, proximal_term, weights)
         if plan.weight_decay:
             for gradient, value in zip(gradients, values, strict=True):
                 gradient.add_(value, alpha=plan.weight_decay)
@@ -169,7 +169,7 @@ def _adamw(plan: LocalTraining, parameters: list[torch.nn.Parameter], weights: T
     def adamw(gradients: Sequence[Tensor], lr: float, proximal_term: ProximalTerm | None) -> None:
         optimizer.param_groups[0]["lr"] = lr
         if proximal_term is not None:
-            _add_pull(gradients, parameters, proximal_term, weights)
+            _add_proximal_gradient(gradients, parameters, proximal_term, weights)
         for parameter, gradient in zip(parameters, gradients, strict=True):
             parameter.grad = gradient
         optimizer.step()
@@ -179,10 +179,10 @@ def _adamw(plan: LocalTraining, parameters: list[torch.nn.Parameter], weights: T
 
 
 @torch.no_grad()
-def _add_pull(
+def _add_proximal_gradient(
     gradients: Sequence[Tensor], parameters: Sequence[Tensor], proximal_term: ProximalTerm, weights: Tensor
 ) -> None:
-    """Put the pull's gradient w(θ − c) into each gradient, as part of the loss and not as decoupled decay."""
+    """Add the gradient w(θ − c) of the proximal term to each gradient, as part of the loss: no decoupled decay."""
     start, width = weights.data_ptr(), weights.element_size()
     for gradient, parameter in zip(gradients, parameters, strict=True):
         offset = (parameter.data_ptr() - start) // width

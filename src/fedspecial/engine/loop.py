@@ -52,7 +52,7 @@ class Run:
              BatchNorm statistics that are treated in another way
     model, networks: shared with the engine, so load a vector before each use
     certify: (events so far, task) → the certificate of a task that has ended
-    enough:  (task, finished rounds) → whether the task ends before all its rounds
+    ends_early: (task, finished rounds) → whether the task ends before all its rounds
     quorum:  with fewer usable updates than this, a round does not change the model; called after the last reply
     """
 
@@ -70,10 +70,13 @@ class Run:
     position: Position = field(default_factory=Position)
     listeners: tuple[Callable[[Event], None], ...] = ()
     certify: Callable[[list[dict[str, Any]], int], Event] | None = None
-    enough: Callable[[int, int], bool] = lambda task, rounds: False
+    ends_early: Callable[[int, int], bool] = lambda task, rounds: False
     quorum: Callable[[], int] = lambda: 1
 
     def emit(self, event: Event) -> None:
+        for earlier in self.engine.events():
+            self.log.write(earlier)
+            self.tell(earlier)
         self.log.write(event)
         self.tell(event)
 
@@ -111,7 +114,7 @@ def learn(run: Run) -> None:
         if start == 0:
             _begin_task(run, task)
         for round in range(start, run.config.rounds):  # line 4
-            if run.enough(task, round):
+            if run.ends_early(task, round):
                 break
             run_round(run, task, round)
             if run.checkpointer.due():
@@ -260,7 +263,7 @@ def _accuracy_after_round(run: Run, task: int, round: int) -> dict[str, float]:
 
 
 def _end_task(run: Run, task: int) -> None:
-    _call_hook(run, task, "end_task")  # line 21: θ_i = θ_i^T
+    _call_hook(run, task, "end_task")  # line 20: θ_i = θ_i^T
     if run.config.estimate:
         run.emit(estimate.at_task_end(run, task))
     if run.certify is not None:

@@ -32,8 +32,8 @@ def memory_sizes(context: ClientContext, update: Update, optimizer_copies: int) 
 
 
 def paper_bytes(sizes: dict[str, int], context: ClientContext, memory_excluded: Collection[str]) -> int:
-    """The paper's rule: the working networks and what is stored beside them. Copies of the round are left out; stored
-    images count as float32 and at the capacity ("name/capacity" among the state's numbers) of their store."""
+    """The paper's rule: count the working networks and what is stored beside them, but no copies made in the round.
+    Stored images count as float32 and at the capacity ("name/capacity" among the state's numbers) of their store."""
     counted = {name: size for name, size in sizes.items() if name == "model" or name.startswith(_STORED)}
     for name, tensor in context.state.tensors.items():
         if tensor.dtype == torch.uint8:

@@ -26,6 +26,12 @@ class DigestCache:
             known = self._known[name] = (tensor, memory, hashlib.sha256(raw_bytes(tensor)).hexdigest())
         return known[2]
 
+    def content(self, message: Broadcast) -> Hashable:
+        """What a message contains, by value."""
+        tensors = {**message.vectors, **{f"payload/{name}": tensor for name, tensor in message.payloads.items()}}
+        digests = tuple((name, self.digest(name, tensor)) for name, tensor in tensors.items())
+        return digests, tuple(message.numbers.items()), tuple(message.roles.items())
+
 
 class PayloadTracker:
     """Which client has the current content of which payload; clients drop a content when it is replaced."""

@@ -1,4 +1,4 @@
-"""What the replies of one round add up to."""
+"""Sums and maxima over the replies of one round."""
 
 from __future__ import annotations
 
@@ -12,8 +12,11 @@ from fedspecial.engine.base import Reply
 
 @dataclass
 class RoundStats:
-    """Counts of one round; `num_weights` tells weights from BatchNorm statistics in a vector, with fewer than `quorum`
-    accepted updates the model is held."""
+    """Statistics of one round.
+
+    num_weights: the length of the part of a vector that is weights and not BatchNorm statistics
+    quorum:      with fewer accepted updates, the model is held: the round does not change it
+    """
 
     num_weights: int
     quorum: int = 1
@@ -31,7 +34,7 @@ class RoundStats:
     max_grad: float | None = None
 
     def count(self, reply: Reply) -> str | None:
-        """Add a reply up; returns why it was refused, if it was."""
+        """Add a reply; returns why it was refused, or None."""
         self.bytes_up += reply.bytes_up
         self.bytes_down += reply.bytes_down
         self.bytes_once += reply.bytes_once

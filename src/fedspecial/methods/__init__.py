@@ -11,15 +11,15 @@ from fedspecial.errors import InputError, did_you_mean
 if TYPE_CHECKING:
     from fedspecial.methods.base import Method
 
-# Name → where it is and what it does in one line; nothing is imported until a method is asked for.
+# Name → where it is and what it does in one line; a method is imported when it is first used.
 _BUILT_IN = {
-    "fedavg": ("fedavg:FedAvg", "average the clients; the baseline that forgets"),
-    "fedprox": ("fedprox:FedProx", "clients stay near this round's model"),
-    "fedcil": ("fedcil:FedCil", "replay from a generator that clients and server train"),
-    "mfcl": ("mfcl:Mfcl", "clients replay images of a generator that the server distils from the model"),
-    "srfdil": ("srfdil:SrFdil", "clients replay the samples of theirs that matter here and elsewhere"),
-    "pfeddil": ("pfeddil:PFedDil", "a few models for each client, mixed by how familiar a sample looks"),
-    "flwf2t": ("flwf2t:FLwF2T", "clients are taught by the global model and by their own past one"),
+    "fedavg": ("fedavg:FedAvg", "average the clients; the baseline"),
+    "fedprox": ("fedprox:FedProx", "clients stay close to the model of this round"),
+    "fedcil": ("fedcil:FedCil", "clients replay images of a GAN that clients and server train together"),
+    "mfcl": ("mfcl:Mfcl", "clients replay images of a generator that the server trains from the model, without data"),
+    "srfdil": ("srfdil:SrFdil", "clients replay a few stored samples, chosen by local and global scores"),
+    "pfeddil": ("pfeddil:PFedDil", "a few models per client, mixed by how familiar a sample is to each"),
+    "flwf2t": ("flwf2t:FLwF2T", "clients distil from the global model and from their own past model"),
     "special-c": ("special_c:SpecialC", "clients are pulled towards the previous task's model"),
     "special": ("special:Special", "the server pulls towards the previous task's model"),
 }

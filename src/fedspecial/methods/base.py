@@ -1,8 +1,8 @@
-"""What a method may say: a client half and a server half, over explicit state.
+"""The interface of a method: a client half and a server half, with explicit state.
 
-FedAvg is the whole default behaviour, so the base class *is* FedAvg; another method overrides only where it
-differs. A method holds frozen hyper-parameters and nothing else: what lasts is in `ServerState` and
-`ClientState`, what passes is in `Broadcast` and `Update`. Steps on vectors happen in place.
+The base class is FedAvg; another method overrides only the hooks in which it differs. A method object has frozen
+hyper-parameters and no other attributes: state that lasts is in `ServerState` and `ClientState`, messages are
+`Broadcast` and `Update`. Steps on vectors happen in place.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class RoundInfo:
-    """What the server knows of a round when it takes its step."""
+    """What the server knows about a round when it takes its step."""
 
     task: int
     round: int
@@ -87,12 +87,12 @@ class Method:
     fedavg_when: ClassVar[Mapping[str, Any] | None] = {}
     """Hyper-parameters under which the method is FedAvg bit for bit; None if there are none."""
     kinds: ClassVar[tuple[str, ...]] = ("image", "table", "text")
-    """Data that the method can work with."""
+    """The kinds of data that the method supports."""
     personal: ClassVar[bool] = False
     """Whether clients predict differently; accuracy is then the mean over all of them."""
     memory_excluded: ClassVar[frozenset[str]] = frozenset()
-    """What the paper's table of client memory leaves out, by the names under which it is held;
-    "payload/x" stands for "payload/x/y" too."""
+    """What the paper's table of client memory does not count, by the names in `engine/memory.py`;
+    "payload/x" includes "payload/x/y"."""
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -100,20 +100,20 @@ class Method:
             cls.name = cls.__name__.lower()
 
     def check_settings(self, *, adaptive: bool) -> None:
-        """Refuse (InputError) settings of the run that the method cannot work with, before it starts.
+        """Raise InputError for settings of the run that the method does not support, before it starts.
 
-        adaptive: the clients' optimiser is not plain SGD, so a step has no fixed length.
+        adaptive: the optimizer of the clients is not plain SGD
         """
 
     def check_problem(self, problem: ProblemSpec) -> None:
-        """Refuse (InputError) data that the method cannot work with, before the run starts."""
+        """Raise InputError for data that the method does not support, before the run starts."""
         if problem.kind not in self.kinds:
             raise InputError(
-                f"method={self.name}: it works on {' or '.join(self.kinds)} data, not on {problem.kind} data"
+                f"method={self.name}: it supports {' and '.join(self.kinds)} data, not {problem.kind} data"
             )
 
     def networks(self, problem: ProblemSpec) -> dict[str, nn.Module]:
-        """Networks beside the classifier. Their first weights stand in `server.tensors` under the same names."""
+        """Networks beside the classifier. Their initial weights are in `server.tensors` under the same names."""
         return {}
 
     # --- server half ------------------------------------------------------------------------------------------
@@ -128,7 +128,7 @@ class Method:
     def sample_clients(
         self, server: ServerState, seed: int, task: int, round: int, clients: int, count: int
     ) -> list[int]:
-        """Who takes part in a round: N of M, uniformly, the same for all methods."""
+        """The clients of a round: N of M, uniformly, the same for all methods."""
         return sample_clients(seed, task, round, clients, count)
 
     def broadcast(self, server: ServerState, client: int, task: int, round: int) -> Broadcast:
@@ -136,7 +136,7 @@ class Method:
         return Broadcast(task, round, {"theta": server.theta})
 
     def receive(self, server: ServerState, update: Update) -> None:
-        """Look at one client's update before it is averaged; its tensors are not to be kept without a copy."""
+        """See one client's update before it is averaged. Copy its tensors to keep them."""
 
     def server_step(self, server: ServerState, mean: Tensors, info: RoundInfo) -> StepReport:
         """Compute the next model from the mean of the deltas, in place."""
@@ -147,7 +147,7 @@ class Method:
         """After the last round of a task, while clients still have its data; may query them like `begin_task`."""
 
     def eval_broadcast(self, server: ServerState, client: int, task: int) -> Broadcast:
-        """What client m predicts with."""
+        """What client m gets to predict with."""
         return Broadcast(task, 0, {"theta": server.theta})
 
     # --- client half ------------------------------------------------------------------------------------------
@@ -157,7 +157,7 @@ class Method:
         raise NotImplementedError(f"method '{self.name}' has no query '{query}'")
 
     def replay(self, context: ClientContext) -> tuple[Tensor, Tensor] | None:
-        """Samples (as the client stores them) and labels to train on beside the task's own."""
+        """Stored samples (in the format of the client's data) and labels to train on together with the task's own."""
         return None
 
     def begin_round(self, context: ClientContext) -> None:
@@ -168,7 +168,7 @@ class Method:
         return cross_entropy(context.model.module(x), y)
 
     def proximal_term(self, context: ClientContext) -> ProximalTerm | None:
-        """A quadratic pull on the weights, part of the local objective, applied as one fused step."""
+        """A quadratic term on the weights, part of the local objective, applied as one fused step."""
         return None
 
     def after_step(self, context: ClientContext) -> None:
@@ -181,6 +181,6 @@ class Method:
         """After a client's last step, before its delta is taken."""
 
     def predict(self, context: ClientContext, x: Tensor) -> Tensor:
-        """Scores of the classes, in evaluation mode, from what `eval_broadcast` brought."""
+        """Scores of the classes, in evaluation mode, with the message of `eval_broadcast` loaded."""
         scores: Tensor = context.model.module(x)
         return scores

@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ProblemSpec:
-    """The shape of the problem, known before anything is learned.
+    """Shapes and counts of the problem, known before training.
 
-    classes:  all classes, also those that a class-incremental run has not met yet
+    classes:  all classes, including those that a class-incremental run has not seen yet
     features: length of the classifier's penultimate feature; None for a module without `features` and `fc`
-    mean, std: what normalised images were shifted and scaled by
+    mean, std: the mean and standard deviation by which images were normalised
     """
 
     kind: str
@@ -41,7 +41,7 @@ class ProblemSpec:
 
 @dataclass
 class ServerContext:
-    """Where the server half works on its own. The networks are for scratch: load a vector before each use.
+    """What the server half works with. Model and networks are shared: load a vector before each use.
 
     num_classes: outputs of the classifier in this task · old_classes: in the previous one, 0 in the first
     """
@@ -90,7 +90,7 @@ Exchange = Generator[Query, dict[int, QueryResult], None]
 
 @dataclass
 class LocalData:
-    """A client's own samples of a task: rows of a domain, as stored; `inputs` makes of them what the model takes.
+    """A client's own samples of a task: rows of a domain, as stored; `inputs` converts them to the model's input.
 
     on_device: x and y once more, on the device of the model, where that is not the CPU: batches are selected there
     """
@@ -115,7 +115,7 @@ class LocalData:
         return self.y[torch.from_numpy(self.rows)]
 
     def batch(self, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """These rows of the domain as the model takes them, and their labels."""
+        """These rows of the domain as input of the model, and their labels."""
         x, y = self.on_device or (self.x, self.y)
         x, y = x.index_select(0, rows), y.index_select(0, rows)
         return self.inputs(x.to(self.device)), y.to(self.device)
@@ -126,7 +126,7 @@ class LocalData:
             yield self.batch(rows)
 
     def joined(self, x: Tensor, y: Tensor) -> LocalData:
-        """These samples and others, stored alike, as one set; the client's own come first."""
+        """These samples followed by others of the same format, as one data set."""
         own = torch.from_numpy(self.rows)
         both = torch.cat([self.x.index_select(0, own), x]), torch.cat([self.y.index_select(0, own), y])
         moved = None if self.device.type == "cpu" else (both[0].to(self.device), both[1].to(self.device))
@@ -135,16 +135,16 @@ class LocalData:
 
 @dataclass
 class ClientContext:
-    """One client's turn, as the method's client half sees it.
+    """What the client half works with: one client in one round, in one query or in a prediction.
 
-    networks:  those of `Method.networks`, loaded with what was downloaded
+    networks:  those of `Method.networks`, loaded with the downloaded vectors
     batch:     the number of the current batch, from 1; 0 before the first one
-    positions: where the samples of the current batch stand among the client's own (0 … len(data) − 1), or among the
+    positions: the positions of the current batch among the client's own samples (0 … len(data) − 1), or among the
                samples that it predicts
-    scratch:   whatever the method needs until the turn is over, such as an optimiser; when clients predict, it is one
-               for all that see the same samples
-    uploads:   tensors that go up with the update as they are, without being averaged
-    numbers:   numbers that go up with the update
+    scratch:   anything that the method needs until the client is done, such as an optimiser; in a prediction, all
+               clients that predict the same samples share it
+    uploads:   tensors that are uploaded with the update and not averaged
+    numbers:   numbers that are uploaded with the update
     """
 
     client: int
@@ -166,12 +166,12 @@ class ClientContext:
 
     @cached_property
     def rng(self) -> np.random.Generator:
-        """The method's own randomness in this turn; drawing from it disturbs nobody else's."""
+        """Random numbers for the method, independent of all other streams."""
         return stream(self.seed, "method", self.broadcast.task, self.broadcast.round, self.client)
 
     @cached_property
     def generator(self) -> torch.Generator:
-        """The same for torch: ``torch.randn(n, generator=local.generator)``."""
+        """The same for torch: ``torch.randn(n, generator=context.generator)``."""
         keys = (self.broadcast.task, self.broadcast.round, self.client)
         return torch.Generator().manual_seed(stream_seed(self.seed, "method-torch", *keys) % 2**63)
 

@@ -4,7 +4,7 @@
 
 θ: `server.theta` · γ_G: `info.server_lr` · mean of Δ_m: `mean["theta"]`
 
-It has no memory of earlier tasks: every other method is measured against what it forgets.
+It does nothing against forgetting: it is the baseline of all other methods.
 """
 
 from __future__ import annotations
@@ -18,4 +18,17 @@ from fedspecial.methods.base import Method
 
 @dataclass(frozen=True)
 class FedAvg(Method):
+    """Average the models of the clients.
+
+    θ ← θ + γ_G · mean_m(Δ_m)
+
+    It has no hyper-parameters of its own.
+
+    Example:
+        ``fedspecial.run("digits-shift", method=FedAvg())``
+
+    Reference:
+        McMahan et al., Communication-Efficient Learning of Deep Networks from Decentralized Data, AISTATS 2017.
+    """
+
     name: ClassVar[str] = "fedavg"

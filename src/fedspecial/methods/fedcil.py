@@ -6,20 +6,20 @@
                generators G_m make, one of what G⁻ makes, and a step on the averaged G and D
 
 f: the classifier · w: `importance` · w_con: `consistency` · G⁻: the server's generator when the previous task ended,
-the payload "old_generator" · G^s: the generator just downloaded · Y_m: labels that client m has held so far ("labels"
-of its state) · "first_task" says in which task somebody first trained a class (0: never), so that no generator is
-asked for a class it never saw.
+the payload "old_generator" · G^s: the generator just downloaded · Y_m: labels that client m has had so far ("labels"
+of its state) · "first_task": the task in which a class was first trained by any client (0: never), so that no
+generator has to make a class that it never saw.
 
 The consistency terms push D to see real, own and downloaded images of a class alike; there are none in the first round
 of a task. The authors' released code multiplies them by 0: `consistency=0`. Their critic is also the classifier; here
 the classifier is a model of its own, as the published memory of the comparison demands. Clients replay the server's
 G⁻ and not a copy of their own, which with few clients a round would be out of date. Images with more than `gan_size`
-pixels a side are shrunk for the critic, and the generator's are enlarged for f: large ones come out slow and poor.
+pixels a side are shrunk for the critic, and those of the generator are enlarged for f, because generating large images
+is slow and their quality is poor.
 """
 
 from __future__ import annotations
 
-import itertools
 from typing import Annotated, ClassVar
 
 import torch
@@ -44,22 +44,46 @@ EVEN = 0.5
 
 @dataclass(frozen=True)
 class FedCil(Method):
+    """Replay images of a class-conditional GAN that clients and server train together.
+
+    min_θ w·CE(f(x), y) + (1 − w)·CE(f(x_r), y_r), x_r = G⁻(z, y_r)
+
+    Args:
+        importance: Weight w of the new task's samples, in [0, 1]; the rest is for replayed images.
+        consistency: Weight of the consistency terms of the critic, ≥ 0.
+        server_iterations: Steps on the averaged GAN at the server after each round, ≥ 0.
+        server_batch: Images per batch at the server, ≥ 2.
+        gan_every: Batches of the classifier per step on the GAN, ≥ 1.
+        gan_lr: Learning rate of generator and critic, > 0.
+        gan_betas: Adam's two decay rates, each in [0, 1).
+        gan_weight_decay: Weight decay of generator and critic, ≥ 0.
+        generator_width: Channels of generator and critic, ≥ 1.
+        gan_size: Largest height and width of the GAN's images, ≥ 8; larger images are resized.
+
+    Example:
+        ``fedspecial.run("digits-shift", method=FedCil(importance=0.5))``
+
+    Reference:
+        Qi, Zhao and Li, Better Generative Replay for Continual Federated Learning, ICLR 2023.
+    """
+
     name: ClassVar[str] = "fedcil"
     fedavg_when: ClassVar = {"importance": 1.0, "consistency": 0.0, "server_iterations": 0}
     kinds: ClassVar = ("image",)
     memory_excluded: ClassVar = frozenset({"payload/old_generator"})
 
-    importance: Share = 0.5
-    consistency: Strength = 1.0
-    server_iterations: Annotated[int, Field(ge=0)] = 50
-    server_batch: Annotated[int, Field(ge=2)] = 32
-    gan_every: Annotated[int, Field(ge=1)] = 1
-    """Batches of the classifier to one step on the GAN."""
-    gan_lr: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1e-4
-    gan_betas: tuple[Beta, Beta] = (0.5, 0.99)
-    gan_weight_decay: Strength = 1e-5
-    generator_width: Annotated[int, Field(ge=1)] = 64
-    gan_size: Annotated[int, Field(ge=8)] = LARGEST
+    importance: Annotated[Share, Field(description="weight of new samples; the rest is for replayed images")] = 0.5
+    consistency: Annotated[Strength, Field(description="weight of the critic's consistency terms")] = 1.0
+    server_iterations: Annotated[int, Field(ge=0, description="steps on the averaged GAN after each round")] = 50
+    server_batch: Annotated[int, Field(ge=2, description="images per batch at the server")] = 32
+    gan_every: Annotated[int, Field(ge=1, description="batches of the classifier per step on the GAN")] = 1
+    gan_lr: Annotated[float, Field(gt=0, allow_inf_nan=False, description="learning rate of generator and critic")] = (
+        1e-4
+    )
+    gan_betas: Annotated[tuple[Beta, Beta], Field(description="Adam's two decay rates")] = (0.5, 0.99)
+    gan_weight_decay: Annotated[Strength, Field(description="weight decay of generator and critic")] = 1e-5
+    generator_width: Annotated[int, Field(ge=1, description="channels of generator and critic")] = 64
+    gan_size: Annotated[int, Field(ge=8, description="largest side of the GAN's images, in pixels")] = LARGEST
 
     def networks(self, problem: ProblemSpec) -> dict[str, nn.Module]:
         shape, width = self.gan_shape(problem), self.generator_width
@@ -87,7 +111,7 @@ class FedCil(Method):
         return message
 
     def receive(self, server: ServerState, update: Update) -> None:
-        """Keep who trained what until the round's end; a client that does not properly say so teaches nobody."""
+        """Store each client's labels and generator until the end of the round; ignore clients without valid labels."""
         labels, known = update.uploads.get("labels"), server.tensors["first_task"]
         if labels is None or labels.dtype != torch.bool or labels.shape != known.shape or not bool(labels.any()):
             return
@@ -100,16 +124,21 @@ class FedCil(Method):
         for name in ("generator", "critic"):
             server.tensors[name].add_(mean[name])
         teachers = sorted(int(name.split("/")[1]) for name in server.tensors if name.startswith("labels/"))
-        first, held = server.tensors["first_task"], [server.tensors.pop(f"labels/{client}") for client in teachers]
+        first, label_sets = (
+            server.tensors["first_task"],
+            [server.tensors.pop(f"labels/{client}") for client in teachers],
+        )
         generators = [server.tensors.pop(f"generator/{client}") for client in teachers if self.server_iterations]
-        for labels in held:
+        for labels in label_sets:
             first[labels & (first == 0)] = info.task
         if generators:
-            self._consolidate(server, info, generators, held)
+            self._consolidate(server, info, generators, label_sets)
         return StepReport(metrics={"teachers": len(teachers)})
 
-    def _consolidate(self, server: ServerState, info: RoundInfo, generators: list[Tensor], held: list[Tensor]) -> None:
-        """Train the averaged GAN on what the received generators make; clients in their order, not that of arrival."""
+    def _consolidate(
+        self, server: ServerState, info: RoundInfo, generators: list[Tensor], label_sets: list[Tensor]
+    ) -> None:
+        """Train the averaged GAN on images of the received generators, in the order of clients, not of replies."""
         context = info.context
         assert context is not None
         for name in ("generator", "critic"):
@@ -117,10 +146,10 @@ class FedCil(Method):
         rng = torch.Generator().manual_seed(stream_seed(context.seed, self.name, info.task, info.round) % 2**63)
         gan = Gan.of(context.networks, rng, self.gan_lr, self.gan_betas, self.gan_weight_decay)
         old = _trained_before(server.tensors["first_task"], info.task)
-        known = old | torch.stack(held).any(dim=0)
+        known = old | torch.stack(label_sets).any(dim=0)
         for _ in range(self.server_iterations):
-            asked = balanced(held, self.server_batch, rng)
-            made = [gan.frozen(*pair) for pair in zip(generators, asked, strict=True) if len(pair[1])]
+            wanted = balanced(label_sets, self.server_batch, rng)
+            made = [gan.frozen(*pair) for pair in zip(generators, wanted, strict=True) if len(pair[1])]
             new = Pictures(*(torch.cat(parts) for parts in zip(*made, strict=True)))
             replayed = None
             if bool(old.any()):
@@ -136,7 +165,6 @@ class FedCil(Method):
         context.uploads["labels"] = mine
         context.state.tensors["labels"] = mine | context.state.tensors.get("labels", mine)
         gan = Gan.of(context.networks, context.generator, self.gan_lr, self.gan_betas, self.gan_weight_decay)
-        context.scratch["batches"] = itertools.count()
         scale = Scale.of(context.problem, self.gan_shape(context.problem), context.data.device)
         context.scratch["gan"], context.scratch["scale"] = gan, scale
         context.scratch |= {f"{name}_moments": adam.moments for name, adam in gan.adams.items()}
@@ -144,7 +172,7 @@ class FedCil(Method):
     def loss(self, context: ClientContext, x: Tensor, y: Tensor) -> Tensor:
         scale: Scale = context.scratch["scale"]
         replayed = self._replayed(context, len(x))
-        if next(context.scratch["batches"]) % self.gan_every == 0:
+        if (context.batch - 1) % self.gan_every == 0:
             self._train_gan(context, Pictures(scale.to_gan(x), y), replayed)
         if replayed is None:
             return super().loss(context, x, y)
@@ -153,7 +181,7 @@ class FedCil(Method):
         return self.importance * cross_entropy(new, y) + (1 - self.importance) * cross_entropy(old, replayed.labels)
 
     def _replayed(self, context: ClientContext, count: int) -> Pictures | None:
-        """G⁻(z, y_r) with y_r uniform over what the client has held and G⁻ was trained on."""
+        """G⁻(z, y_r) with y_r uniform over the labels that the client has had and G⁻ was trained on."""
         payloads = context.broadcast.payloads
         if "old_generator" not in payloads:
             return None
@@ -164,7 +192,7 @@ class FedCil(Method):
         return gan.frozen(payloads["old_generator"], drawn(known, count, gan.rng))
 
     def _train_gan(self, context: ClientContext, real: Pictures, replayed: Pictures | None) -> None:
-        """One step on D and G. BatchNorm in G cannot normalise a single image, so at least two are asked for."""
+        """One step on D and G. BatchNorm in G cannot normalise a single image, so at least two are made."""
         gan: Gan = context.scratch["gan"]
         labels = drawn(context.state.tensors["labels"], max(2, len(real.labels)), gan.rng)
         gan.step(real, replayed, labels, self.importance, self._agreement(context, real))
@@ -186,5 +214,5 @@ class FedCil(Method):
 
 
 def _trained_before(first_task: Tensor, task: int) -> Tensor:
-    """Which classes somebody had trained before this task began."""
+    """The classes that were trained before this task began."""
     return (first_task > 0) & (first_task < task)

@@ -99,7 +99,7 @@ class Gan:
         weight: float,
         agreement: Agreement | None = None,
     ) -> None:
-        """Adam on D, then on G; `labels` are those that the generator is asked for."""
+        """Adam on D, then on G; `labels` are those of the images that the generator makes."""
         noise, labels = self.noise(len(labels)), labels.to(self.generator.vector.device)
         fakes = Pictures(self.generator.module(noise, labels), labels)
         self._descend("critic", self.critic, self._critic_loss(real, replayed, fakes, weight, agreement))
@@ -185,19 +185,19 @@ def drawn(allowed: Tensor, count: int, rng: torch.Generator) -> Tensor:
     return choices[torch.randint(len(choices), (count,), generator=rng)]
 
 
-def balanced(held: list[Tensor], count: int, rng: torch.Generator) -> list[Tensor]:
-    """A label-balanced batch from a pool to which every client gives `count` images of labels it holds.
+def balanced(label_sets: list[Tensor], count: int, rng: torch.Generator) -> list[Tensor]:
+    """A label-balanced batch from a pool to which every client gives `count` images of its own labels.
 
-    held: each client's labels, as masks. Returns the labels of those images that each client gives to the batch:
+    label_sets: each client's labels, as masks. Returns the labels of those images that each client gives to the batch:
     only these need to be made, since an image of a frozen generator depends on no other.
     """
-    pool = torch.cat([drawn(mask, count, rng) for mask in held])
-    owners = torch.arange(len(held)).repeat_interleave(count)
-    present = torch.zeros_like(held[0]).index_fill_(0, pool, True)
+    pool = torch.cat([drawn(mask, count, rng) for mask in label_sets])
+    owners = torch.arange(len(label_sets)).repeat_interleave(count)
+    present = torch.zeros_like(label_sets[0]).index_fill_(0, pool, True)
     wanted = drawn(present, count, rng)
     lots = torch.rand(count, len(pool), generator=rng).masked_fill_(pool != wanted[:, None], -1.0)
     givers = owners[lots.argmax(dim=1)]
-    return [wanted[givers == client] for client in range(len(held))]
+    return [wanted[givers == client] for client in range(len(label_sets))]
 
 
 def _resized(images: Tensor, shape: tuple[int, ...]) -> Tensor:

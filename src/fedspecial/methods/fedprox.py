@@ -1,11 +1,11 @@
-"""FedProx (Li et al., 2020): clients stay near the model they were handed this round.
+"""FedProx (Li et al., 2020): clients stay close to the model that they downloaded in this round.
 
     min_θ  f_m(θ) + (μ/2)·‖θ − θ_i^t‖²
 
 μ: `mu_prox` · θ_i^t: the downloaded model. The server is FedAvg's.
 
-The pull is towards the current round's model, so it limits client drift and remembers nothing of earlier tasks
-(a pull towards the previous *task's* model is SPECIAL-C). The norm is squared, as in the paper's objective.
+The proximal term uses the model of the current round, so it limits client drift but does not protect earlier tasks
+(SPECIAL-C uses the model of the previous *task*). The norm is squared, as in the paper's objective.
 """
 
 from __future__ import annotations
@@ -20,10 +20,26 @@ from fedspecial.methods.base import ClientContext, Method, ProximalTerm
 
 @dataclass(frozen=True)
 class FedProx(Method):
+    """Keep each client close to the model that it downloaded in this round.
+
+    min_θ f_m(θ) + (μ/2)·‖θ − θ_i^t‖²
+
+    Args:
+        mu_prox: Weight μ of the proximal term, ≥ 0; FedAvg at 0.
+
+    Example:
+        ``fedspecial.run("digits-shift", method=FedProx(mu_prox=0.1))``
+
+    Reference:
+        Li et al., Federated Optimization in Heterogeneous Networks, MLSys 2020.
+    """
+
     name: ClassVar[str] = "fedprox"
     fedavg_when: ClassVar = {"mu_prox": 0.0}
 
-    mu_prox: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.01
+    mu_prox: Annotated[
+        float, Field(ge=0, allow_inf_nan=False, description="weight of the proximal term; 0 is FedAvg")
+    ] = 0.01
 
     def proximal_term(self, context: ClientContext) -> ProximalTerm | None:
         if self.mu_prox == 0:

@@ -4,11 +4,11 @@
     KD(f, g) = −mean_x Σ_c softmax(g(x)/τ)_c · log softmax(f(x)/τ)_c           over the classes of the previous task
 
 f: the client's model · f_server: the downloaded θ_i^t · f_client: the client's own model as it was after its last
-training in the previous task · α: `alpha_ce` · β: `beta_past` · τ: `temperature`. The server is FedAvg's.
+training in the previous task · α: `alpha_ce` · β: `beta_past` · τ: `temperature`. The server step is FedAvg's.
 
-A client that took no part in the previous task has no such model; it downloads θ_{i−1}, once a task. With
-``teacher=global`` all clients do. Teachers are frozen and in evaluation mode, so what they say of a sample does not
-change: the client's is asked once a task, the server's once a round. The first task is FedAvg's, without a teacher.
+A client that took no part in the previous task has no such model; it downloads θ_{i−1} once per task. With
+``teacher=global`` all clients do. Teachers are frozen and in evaluation mode, so their logits do not change: they are
+computed once per task for the client's teacher and once per round for the server's. The first task has no teacher.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 
 
 class Teacher(NamedTuple):
-    """A frozen model (its tensors by name) and its logits on the client's samples, NaN where it was not asked yet."""
+    """A frozen model (its tensors by name) and its logits on the client's samples, NaN where not computed yet."""
 
     weight: float
     tensors: dict[str, Tensor]
@@ -39,21 +39,41 @@ class Teacher(NamedTuple):
 
 @dataclass(frozen=True)
 class FLwF2T(Method):
+    """Distil from two teachers: the downloaded model and the client's own model of the previous task.
+
+    L = α·CE(f(x), y) + β·KD(f, f_client) + (1 − α − β)·KD(f, f_server)
+
+    Args:
+        alpha_ce: Weight α of the cross-entropy, in [0, 1]; FedAvg at 1 with beta_past=0.
+        beta_past: Weight β of the client's own past model, in [0, 1]; alpha_ce + beta_past ≤ 1.
+        temperature: Temperature τ of the distillation, > 0.
+        teacher: "own": the past model is the client's own; "global": all clients use the previous task's global model.
+
+    Example:
+        ``fedspecial.run("digits-shift", method=FLwF2T(alpha_ce=0.5, beta_past=0.25))``
+
+    Reference:
+        Usmanova et al., A Distillation-based Approach Integrating Continual Learning and Federated Learning for
+        Pervasive Services, 2021.
+    """
+
     name: ClassVar[str] = "flwf2t"
     fedavg_when: ClassVar = {"alpha_ce": 1.0, "beta_past": 0.0}
-    # The newest local model is the working model itself, kept because it will be the next task's teacher.
+    # The newest local model equals the working model; it is stored because it will be the next task's teacher.
     memory_excluded: ClassVar = frozenset({"state/model", "state/past_logits"})
 
-    alpha_ce: Share = 0.5
-    beta_past: Share = 0.25
-    temperature: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 2.0
-    teacher: Literal["own", "global"] = "own"
+    alpha_ce: Annotated[Share, Field(description="weight of the cross-entropy")] = 0.5
+    beta_past: Annotated[Share, Field(description="weight of the client's own past model")] = 0.25
+    temperature: Annotated[float, Field(gt=0, allow_inf_nan=False, description="temperature of the distillation")] = 2.0
+    teacher: Annotated[
+        Literal["own", "global"], Field(description="the past teacher: the client's own model or the global one")
+    ] = "own"
 
     def __post_init__(self) -> None:
         if self.alpha_ce + self.beta_past > 1 + 1e-9:
             raise ValueError(
                 f"alpha_ce={self.alpha_ce:g} and beta_past={self.beta_past:g} sum to more than 1, "
-                "which leaves the server's teacher a negative weight"
+                "so the server's teacher would have a negative weight"
             )
 
     @property
@@ -76,7 +96,7 @@ class FLwF2T(Method):
         return message
 
     def receive(self, server: ServerState, update: Update) -> None:
-        """Remember who has trained in this task, and so will have a teacher of its own in the next."""
+        """Record which clients trained in this task: they will have a teacher of their own in the next."""
         if self._keeps_own:
             known = server.tensors.get("trained", torch.empty(0, dtype=torch.int64))
             server.tensors["trained"] = torch.tensor(sorted({*known.tolist(), update.client}))
@@ -89,7 +109,7 @@ class FLwF2T(Method):
         state, message = context.state, context.broadcast
         teachers = []
         if self._server_weight > 0:
-            context.scratch["server_logits"] = _unasked(context)
+            context.scratch["server_logits"] = _no_logits(context)
             frozen = _frozen(context, message.theta)
             teachers.append(Teacher(self._server_weight, frozen, context.scratch["server_logits"]))
         if self.beta_past > 0:
@@ -98,7 +118,7 @@ class FLwF2T(Method):
         context.scratch["teachers"] = teachers
 
     def _renew_past_model(self, context: ClientContext) -> None:
-        """In a client's first turn of a task, its newest model becomes its past one."""
+        """In a client's first round of a task, its newest model becomes its past model."""
         task, state = context.broadcast.task, context.state
         if state.numbers.get("task") == task:
             return
@@ -108,7 +128,7 @@ class FLwF2T(Method):
         if newest is not None and "past" not in context.broadcast.payloads:
             state.models["past"] = newest
         if task > 1:
-            state.tensors["past_logits"] = _unasked(context)
+            state.tensors["past_logits"] = _no_logits(context)
 
     def loss(self, context: ClientContext, x: Tensor, y: Tensor) -> Tensor:
         teachers: Sequence[Teacher] = context.scratch.get("teachers", ())
@@ -117,8 +137,8 @@ class FLwF2T(Method):
         logits = context.model.module(x)
         total = self.alpha_ce * cross_entropy(logits, y)
         for teacher in teachers:
-            taught = _asked(context, teacher, x)
-            total = total + teacher.weight * distillation(logits[:, : context.old_classes], taught, self.temperature)
+            target = _teacher_logits(context, teacher, x)
+            total = total + teacher.weight * distillation(logits[:, : context.old_classes], target, self.temperature)
         return total
 
     def end_round(self, context: ClientContext) -> None:
@@ -131,7 +151,7 @@ def distillation(student: Tensor, teacher: Tensor, temperature: float) -> Tensor
     return cross_entropy(student / temperature, softmax(teacher / temperature, 1))
 
 
-def _unasked(context: ClientContext) -> Tensor:
+def _no_logits(context: ClientContext) -> Tensor:
     return torch.full((len(context.data), context.old_classes), torch.nan)
 
 
@@ -143,21 +163,20 @@ def _frozen(context: ClientContext, vector: Tensor) -> dict[str, Tensor]:
     return dict(layout.named(whole))
 
 
-def _asked(context: ClientContext, teacher: Teacher, x: Tensor) -> Tensor:
-    """The teacher's logits on the current batch; it is asked for those samples only that it has not seen yet."""
-    said = teacher.logits[context.positions]
-    new = said[:, 0].isnan()
+def _teacher_logits(context: ClientContext, teacher: Teacher, x: Tensor) -> Tensor:
+    """The teacher's logits on the current batch; computed only for samples that it has not seen yet."""
+    known = teacher.logits[context.positions]
+    new = known[:, 0].isnan()
     if bool(new.any()):
-        said[new] = _logits(context.model.module, teacher.tensors, x[new.to(x.device)])[:, : context.old_classes].to(
-            said
-        )
-        teacher.logits[context.positions] = said
-    return said.to(x.device)
+        logits = _logits(context.model.module, teacher.tensors, x[new.to(x.device)])
+        known[new] = logits[:, : context.old_classes].to(known)
+        teacher.logits[context.positions] = known
+    return known.to(x.device)
 
 
 @torch.no_grad()
 def _logits(module: nn.Module, tensors: dict[str, Tensor], x: Tensor) -> Tensor:
-    """What the module says in evaluation mode with other weights; its own are not touched."""
+    """The module's output in evaluation mode with other weights; its own weights are not changed."""
     module.eval()
     logits: Tensor = functional_call(module, tensors, (x,))
     module.train()

@@ -54,24 +54,48 @@ Count = Annotated[int, Field(ge=1)]
 
 @dataclass(frozen=True)
 class Mfcl(Method):
+    """Replay images of a generator that the server trains from the global model alone, without data.
+
+    L = CE(W h(x), y) + w_ft·CE(W sg(h(Z)), [y; ỹ]) + w_kd·mean ‖W_{i−1}(h(Z) − h_{i−1}(Z))‖² / C_{i−1}
+
+    Args:
+        w_div: Weight of class diversity in the generator's loss, ≥ 0.
+        w_bn: Weight of the BatchNorm statistics in the generator's loss, ≥ 0.
+        w_pr: Weight of the smoothness of images in the generator's loss, ≥ 0.
+        w_ft: Weight of fine-tuning the head on real and generated images, ≥ 0; FedAvg at 0 with w_kd=0.
+        w_kd: Weight of feature distillation, ≥ 0.
+        tau: Temperature of the generator's classification loss, > 0.
+        iterations: Training steps of the generator at the end of a task, ≥ 1.
+        generator_lr: Learning rate of the generator, > 0.
+        synthetic: Generated images per batch, at the server and in each step of a client, ≥ 1.
+        generator_width: Channels of the generator, ≥ 2.
+        latent: Length of the generator's noise vector, ≥ 1.
+
+    Example:
+        ``fedspecial.run("digits-shift", method=Mfcl(w_ft=0.2, w_kd=0.2))``
+
+    Reference:
+        Babakniya et al., A Data-Free Approach to Mitigate Catastrophic Forgetting in Federated Class Incremental
+        Learning for Vision Tasks, NeurIPS 2023.
+    """
+
     name: ClassVar[str] = "mfcl"
     fedavg_when: ClassVar = {"w_ft": 0.0, "w_kd": 0.0}
     kinds: ClassVar = ("image",)
     memory_excluded: ClassVar = frozenset({"network/generator"})
-    """The same generator as the payload, ready for use."""
+    """The network has the same weights as the payload "generator"."""
 
-    w_div: Weight = 0.5
-    w_bn: Weight = 1.0
-    w_pr: Weight = 0.01
-    w_ft: Weight = 0.2
-    w_kd: Weight = 0.2
-    tau: Positive = 1000.0
-    iterations: Count = 100
-    generator_lr: Positive = 1e-3
-    synthetic: Count = 128
-    """Images in a batch of the generator, at the server and in each step of a client."""
-    generator_width: Annotated[int, Field(ge=2)] = 128
-    latent: Count = 1000
+    w_div: Annotated[Weight, Field(description="weight of class diversity in the generator's loss")] = 0.5
+    w_bn: Annotated[Weight, Field(description="weight of BatchNorm statistics in the generator's loss")] = 1.0
+    w_pr: Annotated[Weight, Field(description="weight of smooth images in the generator's loss")] = 0.01
+    w_ft: Annotated[Weight, Field(description="weight of fine-tuning the head on real and generated images")] = 0.2
+    w_kd: Annotated[Weight, Field(description="weight of feature distillation from the previous model")] = 0.2
+    tau: Annotated[Positive, Field(description="temperature of the generator's classification loss")] = 1000.0
+    iterations: Annotated[Count, Field(description="training steps of the generator at the end of a task")] = 100
+    generator_lr: Annotated[Positive, Field(description="learning rate of the generator")] = 1e-3
+    synthetic: Annotated[Count, Field(description="generated images per batch, at the server and at a client")] = 128
+    generator_width: Annotated[int, Field(ge=2, description="channels of the generator")] = 128
+    latent: Annotated[Count, Field(description="length of the generator's noise vector")] = 1000
 
     @property
     def replays(self) -> bool:
@@ -167,7 +191,7 @@ class Mfcl(Method):
         """h_{i−1}(x), computed once a round for each of the client's samples."""
         known, where = context.scratch["features"], context.positions
         if bool(known[where].isnan().any()):
-            known[where] = cast(Classifier, context.scratch["previous"].module).features(x)
+            known[where] = cast(Classifier, context.scratch["previous"].module).features(x).to(known.dtype)
         own: Tensor = known[where]
         return own
 

@@ -1,6 +1,6 @@
-"""pFedDIL: a few models for each client, and on each a head that says how familiar a sample looks.
+"""pFedDIL: a few models for each client, each with an auxiliary head that predicts how familiar a sample is.
 
-    ρ_s = mean of a_s(x) over the client's new samples             when a task arrives, for every slot s it owns
+    ρ_s = mean of a_s(x) over the client's new samples             when a task begins, for every slot s it owns
     s*  = argmax_s ρ_s, trained again if ρ_{s*} ≥ threshold or d slots are owned; else the task's new slot, from θ_0
     min_w  CE(w) + L_aux + κ Σ_s ρ_s ‖w − w̄_s‖²                    in a round; w̄_s: slot s as the task began
     p(y|x) = Σ_s α_s(x) softmax(f_s(x))_y,   α_s = a_s / Σ_s' a_s'   when it predicts
@@ -8,15 +8,16 @@
 a_s: the "familiar" entry of softmax(aux_s(features_s(x))) · d: `max_slots` · κ: `kappa` · slots: `pfeddil_slots.py`
 · f_1: `server.theta`, f_s: `server.models["slot/s"]` · aux_s: the network "aux" · ρ stays with the client
 
-The server is FedAvg for each slot, over those who trained it. A slot that nobody has trained yet predicts nothing.
-Where a slot never met a class, it gives it no probability.
+The server applies FedAvg to each slot, over the clients that trained it. A slot that no client has trained yet is not
+used for predictions. A slot gives no probability to classes that it was never trained on.
 
 The method's abstract and a description of it are public, its text is not. Inferred: what the head learns (`signal`:
-whether the classifier is right, both answers weighing the same; or real samples against shuffled ones; or no head, the
-classifier's confidence), that its gradient stops at the features (`aux_gradient`), κ = 1 and d = 3. A head that learns
-whether the classifier is right soon finds everything familiar where small clients are never wrong on their own samples;
-the presets for one core therefore say `signal: confidence`, and `kappa: 0.01` because κ = 1 leaves later tasks
-unlearned there. With `batch_norm` other than `average`, the statistics are outside the models and all slots share them.
+whether the classifier is right, with equal weight for right and wrong; or real samples against shuffled ones; or no
+head, the classifier's confidence), that its gradient stops at the features (`aux_gradient`), κ = 1 and d = 3. A head
+that learns whether the classifier is right soon finds everything familiar where small clients make no errors on their
+own samples; the presets for one core therefore use `signal: confidence`, and `kappa: 0.01` because later tasks are not
+learned with κ = 1 there. With `batch_norm` other than `average`, the statistics are outside the models and all slots
+share them.
 """
 
 from __future__ import annotations
@@ -47,30 +48,52 @@ from fedspecial.methods.base import (
     ServerContext,
     StepReport,
 )
+from fedspecial.methods.pfeddil_shuffle import shuffled
 
 Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Rho = dict[int, Number]
 
-PATCHES = 4
-"""Shuffled images are cut into so many patches a side, where their size allows it."""
-
 
 @dataclass(frozen=True)
 class PFedDil(Method):
+    """Give each client a few models and mix their predictions by how familiar a sample is to each of them.
+
+    p(y|x) = Σ_s α_s(x) softmax(f_s(x))_y, α_s = a_s / Σ_s' a_s'
+
+    Args:
+        threshold: Mean familiarity ρ from which on a client trains one of its models again, ≥ 0.
+        max_slots: Largest number of models per client, ≥ 1.
+        kappa: Weight κ of the proximal term towards the client's models, ≥ 0; FedAvg at 0 with threshold=0.
+        signal: How familiarity is learned: "correctness", "pseudo_negative" or "confidence".
+        aux_gradient: Let the gradient of the auxiliary head reach the features.
+        pool: "personal": each client chooses its model; "global": the mean of all ρ decides for all clients.
+        new_slot: "initial": a new model starts from the initial weights; "best": from the most familiar model.
+
+    Example:
+        ``fedspecial.run("digits-shift", method=PFedDil(signal="confidence", kappa=0.01))``
+
+    Reference:
+        Li et al., Personalized Federated Domain-Incremental Learning Based on Adaptive Knowledge Matching, ECCV 2024.
+    """
+
     name: ClassVar[str] = "pfeddil"
     fedavg_when: ClassVar = {"threshold": 0.0, "kappa": 0.0}
     personal: ClassVar[bool] = True
     memory_excluded: ClassVar = frozenset({"payload/start"})
 
-    threshold: Weight = 0.8
-    max_slots: Annotated[int, Field(ge=1)] = 3
-    kappa: Weight = 1.0
-    signal: Literal["correctness", "pseudo_negative", "confidence"] = "correctness"
-    aux_gradient: bool = False
-    pool: Literal["personal", "global"] = "personal"
-    """Each client has its own choice of slot, or the mean of all ρ decides for everybody."""
-    new_slot: Literal["initial", "best"] = "initial"
-    """A new slot begins at θ_0, or as the slot that most of those who open it found most familiar."""
+    threshold: Annotated[Weight, Field(description="familiarity from which on a model is trained again")] = 0.8
+    max_slots: Annotated[int, Field(ge=1, description="largest number of models per client")] = 3
+    kappa: Annotated[Weight, Field(description="weight of the proximal term to the client's models")] = 1.0
+    signal: Annotated[
+        Literal["correctness", "pseudo_negative", "confidence"], Field(description="how familiarity is learned")
+    ] = "correctness"
+    aux_gradient: Annotated[bool, Field(description="let the auxiliary head's gradient reach the features")] = False
+    pool: Annotated[
+        Literal["personal", "global"], Field(description="each client chooses its model, or all choose together")
+    ] = "personal"
+    new_slot: Annotated[
+        Literal["initial", "best"], Field(description="a new model starts from the initial weights or the best match")
+    ] = "initial"
 
     def check_problem(self, problem: ProblemSpec) -> None:
         if problem.features is None and self.signal != "confidence":
@@ -112,7 +135,7 @@ class PFedDil(Method):
         model, others = slots.model_key(slot), [s for s in slots.owned(server, client) if s != slot]
         roles = {} if slot == 1 else {"theta": model, "aux": slots.head_key(slot)}
         message = Broadcast(task, round, slots.contents(server, [slot]), roles=roles)
-        # Fetched when the previous task ended; they are named again because they are used and take memory.
+        # Downloaded when the previous task ended; listed again because the client uses them and they take memory.
         message.payloads |= {key: slots.start(server, key) for key in slots.contents(server, others)}
         if self.kappa > 0 and slots.start_key(model) in server.models:
             message.payloads[slots.start_key(model)] = slots.start(server, model)
@@ -165,7 +188,9 @@ class PFedDil(Method):
         task, rho = context.broadcast.task, {}
         for slot, classes in slots.read_classes(context.broadcast.numbers).items():
             self._load(context, slot)
-            total = sum(float(self._opinion(context, x, int(classes))[1].sum()) for x, _ in context.data.batches())
+            total = sum(
+                float(self._slot_prediction(context, x, int(classes))[1].sum()) for x, _ in context.data.batches()
+            )
             rho[slot] = total / len(context.data)
         context.state.numbers = slots.rho_numbers(task, rho)
         if self.pool == "global":
@@ -194,7 +219,7 @@ class PFedDil(Method):
         return cross_entropy(logits, y) + self._auxiliary(context, x, features, logits.argmax(1) == y)
 
     def _auxiliary(self, context: ClientContext, x: Tensor, features: Tensor, right: Tensor) -> Tensor:
-        """Cross-entropy of the auxiliary head; both of its answers weigh the same, however rare one is."""
+        """Cross-entropy of the auxiliary head, with equal total weight for both classes, however rare one is."""
         if self.signal == "pseudo_negative":
             features, right = self._against_shuffled(context, x)
         familiar = right.long()
@@ -223,29 +248,29 @@ class PFedDil(Method):
         known, outputs = slots.read_classes(context.broadcast.numbers), context.num_classes
         if not known:
             return super().predict(context, x)
-        opinions = [self._shared_opinion(context, slot, int(classes), x) for slot, classes in known.items()]
-        if len(opinions) == 1:
-            return pad(opinions[0][0], (0, outputs - opinions[0][0].shape[1]), value=-torch.inf)
-        alpha = gate(torch.stack([familiarity for _, familiarity in opinions]))
-        votes = (share[:, None] * logits.softmax(1) for share, (logits, _) in zip(alpha, opinions, strict=True))
+        predictions = [self._shared_prediction(context, slot, int(classes), x) for slot, classes in known.items()]
+        if len(predictions) == 1:
+            return pad(predictions[0][0], (0, outputs - predictions[0][0].shape[1]), value=-torch.inf)
+        alpha = gate(torch.stack([familiarity for _, familiarity in predictions]))
+        votes = (share[:, None] * logits.softmax(1) for share, (logits, _) in zip(alpha, predictions, strict=True))
         return torch.stack([pad(vote, (0, outputs - vote.shape[1])) for vote in votes]).sum(0)
 
-    def _shared_opinion(self, context: ClientContext, slot: int, classes: int, x: Tensor) -> tuple[Tensor, Tensor]:
-        """A slot's opinion of a batch, asked for once by all clients that own the slot."""
+    def _shared_prediction(self, context: ClientContext, slot: int, classes: int, x: Tensor) -> tuple[Tensor, Tensor]:
+        """A slot's prediction for a batch, computed once for all clients that own the slot."""
         key = f"{slot}/{int(context.positions[0])}"
         if key not in context.scratch:
             self._load(context, slot)
-            context.scratch[key] = self._opinion(context, x, classes)
-        opinion: tuple[Tensor, Tensor] = context.scratch[key]
-        return opinion
+            context.scratch[key] = self._slot_prediction(context, x, classes)
+        prediction: tuple[Tensor, Tensor] = context.scratch[key]
+        return prediction
 
     def _load(self, context: ClientContext, slot: int) -> None:
-        held = {**context.broadcast.vectors, **context.broadcast.payloads}
-        context.model.load(held[slots.model_key(slot)])
+        vectors = {**context.broadcast.vectors, **context.broadcast.payloads}
+        context.model.load(vectors[slots.model_key(slot)])
         for network in context.networks.values():
-            network.load(held[slots.head_key(slot)])
+            network.load(vectors[slots.head_key(slot)])
 
-    def _opinion(self, context: ClientContext, x: Tensor, classes: int) -> tuple[Tensor, Tensor]:
+    def _slot_prediction(self, context: ClientContext, x: Tensor, classes: int) -> tuple[Tensor, Tensor]:
         """f_s(x) on the classes that the slot knows, and a_s(x), of the slot that is loaded."""
         if self.signal == "confidence":
             logits = context.model.module(x)[:, :classes]
@@ -265,21 +290,3 @@ def gate(familiarity: Tensor) -> Tensor:
     """α: each slot's share of the familiarity that all have of a sample; slots × samples."""
     familiarity = familiarity.clamp_min(torch.finfo(familiarity.dtype).tiny ** 0.5)
     return familiarity / familiarity.sum(0)
-
-
-def shuffled(x: Tensor, kind: str, generator: torch.Generator) -> Tensor:
-    """Samples that are not real: an image's patches in another order, anything else with its columns (tokens,
-    measurements) dealt out anew among the samples."""
-    if kind != "image":
-        order = torch.rand(x.shape, generator=generator).argsort(0)
-        return x.gather(0, order.to(x.device))
-    height, width = (max(1, size // PATCHES) for size in x.shape[-2:])
-    rows, columns = x.shape[-2] // height, x.shape[-1] // width
-    inside = x[..., : rows * height, : columns * width]
-    tiles = inside.reshape(*x.shape[:2], rows, height, columns, width).permute(0, 2, 4, 1, 3, 5).flatten(1, 2)
-    order = torch.rand(tiles.shape[:2], generator=generator).argsort(1).to(x.device)
-    mixed = tiles[torch.arange(len(x), device=x.device)[:, None], order]
-    mixed = mixed.reshape(len(x), rows, columns, *tiles.shape[2:])
-    result = x.clone()
-    result[..., : rows * height, : columns * width] = mixed.permute(0, 3, 1, 4, 2, 5).reshape(inside.shape)
-    return result

@@ -5,10 +5,10 @@
 
 θ: `server.theta` · Δ_i^t: `mean["theta"]` · γ_G: `info.server_lr` · λ: `lam` · θ_{i−1}: `server.anchor`
 
-Clients are FedAvg's and nothing more is sent. The first task has no previous model and so no anchor.
+Clients train as in FedAvg and nothing more is sent. The first task has no previous model and so no anchor.
 
 One round is one SGD step on f_i(θ) + (μ/2)‖θ − θ_{i−1}‖² with λ = μ·γ_G·γ_L·(local steps). Give `mu` instead of
-`lam` and the pull keeps its meaning when rates, epochs or the amount of data change.
+`lam` and the pull keeps its meaning when learning rates, epochs or the amount of data change.
 """
 
 from __future__ import annotations
@@ -27,12 +27,35 @@ Strength = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 @dataclass(frozen=True)
 class Special(Method):
+    """Pull the global model towards the model that ended the previous task, at the server.
+
+    θ ← (θ + γ_G·mean_m(Δ_m) + λ·θ_{i−1}) / (1 + λ)
+
+    Args:
+        lam: Strength λ of the pull, ≥ 0; FedAvg at 0. The default is 0.1 if neither `lam` nor `mu` is given.
+        mu: The same pull as the weight of (μ/2)·‖θ − θ_{i−1}‖² in the objective, ≥ 0; λ = μ·γ_G·γ_L·(local steps).
+            Give either `lam` or `mu`. It needs plain SGD on the clients.
+        anchor_first_task: Use the initial model as the anchor of the first task, which otherwise has none.
+
+    Example:
+        ``fedspecial.run("digits-shift", method=Special(lam=0.25))``
+
+    Reference:
+        Algorithm 1 of the SPECIAL paper.
+    """
+
     name: ClassVar[str] = "special"
     fedavg_when: ClassVar = {"lam": 0.0}
 
-    lam: Strength | None = None
-    mu: Strength | None = None
-    anchor_first_task: bool = False
+    lam: Annotated[
+        Strength | None, Field(description="strength of the pull to the anchor; 0 is FedAvg; 0.1 if mu is not given")
+    ] = None
+    mu: Annotated[
+        Strength | None, Field(description="the same as a weight in the objective; give lam or mu, not both")
+    ] = None
+    anchor_first_task: Annotated[bool, Field(description="use the initial model as the anchor of the first task")] = (
+        False
+    )
 
     def __post_init__(self) -> None:
         if self.lam is not None and self.mu is not None:
@@ -43,13 +66,13 @@ class Special(Method):
     def check_settings(self, *, adaptive: bool) -> None:
         if self.mu is not None and adaptive:
             raise InputError(
-                f"mu={self.mu:g}: λ = μ·γ_G·γ_L·steps speaks of SGD steps, and an adaptive optimizer's have no such "
-                "length; give lam instead"
+                f"mu={self.mu:g}: λ = μ·γ_G·γ_L·steps holds for steps of plain SGD, not for those of an adaptive "
+                "optimizer; give lam instead"
             )
 
     def begin_task(self, server: ServerState, context: ServerContext) -> None:
         if context.task > 1 or self.anchor_first_task:
-            server.anchor = server.theta.clone()
+            server.anchor = server.theta.clone()  # line 3: θ_{i−1}
 
     def server_step(self, server: ServerState, mean: Tensors, info: RoundInfo) -> StepReport:
         server.theta.add_(mean["theta"], alpha=info.server_lr)  # line 17
@@ -61,7 +84,7 @@ class Special(Method):
         return StepReport(lam, mu)
 
     def strengths(self, info: RoundInfo) -> tuple[float, float | None]:
-        """(λ, μ) of this round; μ is not defined for adaptive clients or when nobody moved."""
+        """(λ, μ) of this round; μ is not defined with an adaptive optimizer or when no client took a step."""
         path = info.server_lr * info.client_lr * info.mean_steps
         if self.mu is not None:
             return self.mu * path, self.mu

@@ -1,6 +1,6 @@
-"""SPECIAL-C: the same anchor, pulled at by the clients instead of the server.
+"""SPECIAL-C: the same anchor as in SPECIAL, but the clients apply the pull instead of the server.
 
-    min_θ  f_{i,m}(θ) + λ·‖θ − θ_{i−1}‖²        from the second task on; the server is FedAvg's
+    min_θ  f_{i,m}(θ) + λ·‖θ − θ_{i−1}‖²        from the second task on; the server step is FedAvg's
 
 λ: `lam` · θ_{i−1}: the payload "anchor", downloaded once per task · γ_L: `context.lr`
 
@@ -28,13 +28,35 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SpecialC(Method):
+    """Pull each client towards the model that ended the previous task.
+
+    min_θ f_{i,m}(θ) + λ·‖θ − θ_{i−1}‖²
+
+    Args:
+        lam: Strength λ of the pull, ≥ 0; FedAvg at 0.
+        prox: Which of the printed variants to use: "step_scaled", "step_literal", "epoch_literal" or "penalty".
+        halve_lambda: Use λ/2, so that an equal λ means an equal pull in SPECIAL and SPECIAL-C.
+
+    Example:
+        ``fedspecial.run("digits-shift", method=SpecialC(lam=0.2))``
+
+    Reference:
+        The client-side variant in the SPECIAL paper.
+    """
+
     name: ClassVar[str] = "special-c"
     fedavg_when: ClassVar = {"lam": 0.0}
 
-    lam: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.2
-    prox: Literal["step_scaled", "step_literal", "epoch_literal", "penalty"] = "step_scaled"
-    halve_lambda: bool = False
-    """Use λ/2, so that equal λ means an equal pull in SPECIAL and SPECIAL-C."""
+    lam: Annotated[
+        float, Field(ge=0, allow_inf_nan=False, description="strength of the pull to the anchor; 0 is FedAvg")
+    ] = 0.2
+    prox: Annotated[
+        Literal["step_scaled", "step_literal", "epoch_literal", "penalty"],
+        Field(description="how the pull is applied: which of the printed variants"),
+    ] = "step_scaled"
+    halve_lambda: Annotated[
+        bool, Field(description="use half of lam, so that an equal lam means an equal pull in SPECIAL and SPECIAL-C")
+    ] = False
 
     def begin_task(self, server: ServerState, context: ServerContext) -> None:
         if context.task > 1:

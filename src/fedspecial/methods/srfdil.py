@@ -1,16 +1,16 @@
-"""SR-FDIL (Li et al., 2024): each client replays a few samples of its own, those that matter here and elsewhere.
+"""SR-FDIL (Li et al., 2024): each client replays a few of its own samples, chosen with the help of all clients.
 
 When a task ends, client m scores P = cache ∪ D_{i,m} under θ_i and keeps the best `cache` samples:
 
     S(x) = λ·s_rep(x) + (1 − λ)·s_col(x) ,     s_rep = cos(h(x), μ_{m,d,y}) ,     s_col = cos(h(x), μ_{d,y})
 
 h: `module.features`, of length one · μ_{m,d,y}: the client's mean of h over class y of domain d · μ_{d,y}: the mean of
-these over clients, weighted by their counts · λ: `lam`. Both scores are scaled to [0, 1] within the client. The places
-are split evenly over the domains met and, in a domain, over its classes. In later tasks a client trains on its new
-samples and its cache alike; the server is FedAvg's, and so is the first task.
+these over clients, weighted by their counts · λ: `lam`. Both scores are scaled to [0, 1] within the client. The cache
+is divided evenly among the domains seen and, in a domain, among its classes. In later tasks a client trains on its new
+samples together with its cache. The server step is FedAvg's, and so is the first task.
 
 The original's text and code are not public: the abstract names two scores and a choice of clients, the rest is
-inferred. Means of all cached domains are taken anew, since features of an older model cannot be compared with today's.
+inferred. The means of all cached domains are recomputed, since features of different models cannot be compared.
 
     scores=refed        the same group's Re-Fed instead: keep what moves a personal model most, without quotas
     choice=importance   clients are drawn by (mean S of the cache) + (mean loss of the new data) instead of uniformly
@@ -46,29 +46,51 @@ from fedspecial.methods.srfdil_cache import (
 
 @dataclass(frozen=True)
 class SrFdil(Method):
+    """Replay a few samples that each client keeps, chosen by how typical they are for the client and all clients.
+
+    S(x) = λ·cos(h(x), μ_{m,d,y}) + (1 − λ)·cos(h(x), μ_{d,y})
+
+    Args:
+        cache: Samples that a client keeps, ≥ 0; FedAvg at 0.
+        lam: Weight λ of the client's own class means, in [0, 1]; the rest is for the means over all clients.
+        scores: "prototypes": the scores above; "refed": the gradient norms of Re-Fed.
+        choice: "uniform": clients are sampled uniformly; "importance": by the scores and losses that they report.
+        passes: Passes over the data of Re-Fed's personal model, ≥ 1.
+        personal_lr: Learning rate of Re-Fed's personal model, > 0.
+
+    Example:
+        ``fedspecial.run("digits-shift", method=SrFdil(cache=100))``
+
+    Reference:
+        Li et al., SR-FDIL: Synergistic Replay for Federated Domain-Incremental Learning, IEEE TPDS 2024.
+    """
+
     name: ClassVar[str] = "srfdil"
     fedavg_when: ClassVar = {"cache": 0}
     kinds: ClassVar[tuple[str, ...]] = ("image", "table")
     # The paper's table counts the images; labels and scores are small.
     memory_excluded: ClassVar = frozenset({"state/cache/y", "state/cache/domain", "state/cache/score"})
 
-    cache: Annotated[int, Field(ge=0)] = 1120
-    lam: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] = 0.5
-    scores: Literal["prototypes", "refed"] = "prototypes"
-    choice: Literal["uniform", "importance"] = "uniform"
-    passes: Annotated[int, Field(ge=1)] = 3
-    personal_lr: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 0.01
-    """Passes and rate of Re-Fed's personal model."""
+    cache: Annotated[int, Field(ge=0, description="samples that a client keeps; 0 is FedAvg")] = 1120
+    lam: Annotated[
+        float, Field(ge=0, le=1, allow_inf_nan=False, description="weight of the client's own class means")
+    ] = 0.5
+    scores: Annotated[Literal["prototypes", "refed"], Field(description="how samples are scored")] = "prototypes"
+    choice: Annotated[Literal["uniform", "importance"], Field(description="how clients are sampled")] = "uniform"
+    passes: Annotated[int, Field(ge=1, description="passes of Re-Fed's personal model")] = 3
+    personal_lr: Annotated[
+        float, Field(gt=0, allow_inf_nan=False, description="learning rate of Re-Fed's personal model")
+    ] = 0.01
 
     def check_problem(self, problem: ProblemSpec) -> None:
         super().check_problem(problem)
         if problem.features is None:
-            raise InputError("method=srfdil: samples are scored by their features, and the model has no `features`")
+            raise InputError("method=srfdil: samples are scored by their features, but the model has no `features`")
 
     # --- server half ------------------------------------------------------------------------------------------
 
     def begin_task(self, server: ServerState, context: ServerContext) -> Exchange:
-        """With ``choice=importance``, hear how much each client has to tell about old and new data."""
+        """With ``choice=importance``, query each client for the mean score of its cache and its loss on new data."""
         if self.choice == "uniform" or context.task == 1:
             return
         message = Broadcast(context.task, 0, {"theta": server.theta})
@@ -88,7 +110,7 @@ class SrFdil(Method):
         if "importance" not in server.tensors:
             return super().sample_clients(server, seed, task, round, clients, count)
         weights = server.tensors["importance"].numpy()
-        # Who comes first when arrivals have these rates; where a rate is zero, after all others.
+        # The first of independent exponential waiting times with these rates; a rate of zero comes last.
         waits = stream(seed, "importance", task, round).exponential(size=clients)
         arrivals = np.divide(waits, weights, out=np.full(clients, np.inf), where=weights > 0)
         return sorted(int(client) for client in np.lexsort((waits, arrivals))[:count])
@@ -119,7 +141,7 @@ class SrFdil(Method):
             return _importance(context)
         pool = _pool(context)
         if query == "means":
-            # Kept until the global means come, so that samples go through the network once.
+            # Stored until the global means arrive, so that samples pass through the network only once.
             h = context.state.tensors["features"] = features(context.model.module, context.data, pool)
             means, counts = class_means(h, pool, context.broadcast.task, context.num_classes)
             return QueryResult({"means": means, "counts": counts})
@@ -158,7 +180,7 @@ def _pool(context: ClientContext) -> Pool:
 
 
 def _weighted_mean(results: list[Tensors]) -> Tensor:
-    """μ_{d,y} = Σ_m n_{m,d,y}·μ_{m,d,y} / Σ_m n_{m,d,y}; zero where nobody has that class."""
+    """μ_{d,y} = Σ_m n_{m,d,y}·μ_{m,d,y} / Σ_m n_{m,d,y}; zero where no client has that class."""
     counts = torch.stack([result["counts"] for result in results]).double()[..., None]
     sums = (torch.stack([result["means"] for result in results]).double() * counts).sum(0)
     return (sums / counts.sum(0).clamp(min=1)).float()
@@ -174,7 +196,7 @@ def _check_importance(client: int, result: QueryResult) -> str | None:
 
 @torch.inference_mode()
 def _importance(context: ClientContext) -> QueryResult:
-    """Nothing from a client without new samples: it has no use for a turn."""
+    """Mean score and loss; nothing from a client without new samples, since it cannot train."""
     if len(context.data) == 0:
         return QueryResult()
     total = sum(float(cross_entropy(context.model.module(x), y, reduction="sum")) for x, y in context.data.batches())

@@ -1,4 +1,4 @@
-"""SR-FDIL's cache: which samples are worth keeping, and how many of each domain and class."""
+"""SR-FDIL's cache: which samples a client keeps, and how many of each domain and class."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ BATCH = 32
 
 
 class Pool(NamedTuple):
-    """A client's candidates: what it has cached, and after that its samples of the task that ends.
+    """A client's candidates: its cached samples, followed by its samples of the task that ends.
 
-    domain: the task in which a sample was met, counted from 1
+    domain: the task of a sample, counted from 1
     """
 
     x: Tensor
@@ -42,7 +42,7 @@ def features(module: nn.Module, data: LocalData, pool: Pool) -> Tensor:
 
 
 def class_means(h: Tensor, pool: Pool, tasks: int, classes: int) -> tuple[Tensor, Tensor]:
-    """μ_{d,y} and how many samples stand behind it: (tasks, classes, features) and (tasks, classes)."""
+    """μ_{d,y} and the number of samples in each mean: (tasks, classes, features) and (tasks, classes)."""
     group = (pool.domain - 1) * classes + pool.y
     counts = torch.bincount(group, minlength=tasks * classes)
     sums = torch.zeros(tasks * classes, h.shape[1], dtype=torch.float64).index_add_(0, group, h.double())
@@ -97,7 +97,7 @@ def last_layer_norms(h: Tensor, logits: Tensor, y: Tensor) -> Tensor:
 
 
 def quotas(budget: int, sizes: Sequence[int]) -> list[int]:
-    """The budget split evenly; what one cannot use goes to the others, what cannot be split to the first of them."""
+    """Split the budget evenly; what one group cannot use goes to the others, and a remainder to the first groups."""
     given, left = [0] * len(sizes), min(budget, sum(sizes))
     while left:
         wanting = [i for i, size in enumerate(sizes) if given[i] < size]

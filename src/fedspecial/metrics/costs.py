@@ -1,4 +1,4 @@
-"""What a run cost, read from its events."""
+"""The costs of a run, computed from its events."""
 
 from __future__ import annotations
 
@@ -48,5 +48,5 @@ def seconds_between_tasks(boundaries: Events, tasks: int) -> float:
 
 
 def largest(rounds: Events, field: str) -> int:
-    """The largest value a field took, such as the memory a client held."""
+    """The largest value of a field, such as the memory of a client."""
     return int(max(r[field] for r in rounds))

@@ -64,7 +64,7 @@ def build(
     if encoder is not None and name != "transformer":
         raise InputError(f"encoder={encoder}: model '{name}' has none, only 'transformer' has")
     with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(seed)
+        torch.default_generator.manual_seed(seed)  # line 1: θ_0 depends on the seed alone
         if name == "transformer":
             return _transformer(tuple(input_shape), num_classes, width, encoder)
         return _BUILDERS[name](tuple(input_shape), num_classes, width)
@@ -119,7 +119,7 @@ def _tokens(name: str, shape: Shape) -> int:
 
 
 def _channels(name: str, shape: Shape) -> int:
-    """The channels of an image shape; anything else is no food for convolutions."""
+    """The channels of an image shape; other inputs cannot be convolved."""
     if len(shape) != 3:
         raise InputError(
             f"model={name}: needs images (channels×height×width), but the inputs have shape "
@@ -136,7 +136,7 @@ def _written(shape: Shape) -> str:
 
 _DESCRIPTIONS = {
     "logistic": "logistic regression on the flat input",
-    "mlp": "one hidden layer of `width` units (128)",
+    "mlp": "two hidden layers of `width` units (128)",
     "cnn": "small convolutional network with BatchNorm, `width` first channels (16)",
     "resnet18": "ResNet-18 with the 7×7 stem, `width` first channels (64); 16 suits CPUs",
     "text": "bag of hashed words, `width` dimensions (64)",

@@ -17,7 +17,7 @@ from fedspecial.errors import InputError
 
 Size = tuple[int, int]
 
-# FedCIL's generator makes no larger images than this unless told to: above it, it is slow and its images poor.
+# FedCIL's generator makes no larger images than this unless `native`: larger ones are slow to make and poor.
 LARGEST = 64
 
 
@@ -99,7 +99,7 @@ class Critic(nn.Module):
         widths = (channels, width, 2 * width, 4 * width)
         self.convs = nn.ModuleList(nn.Conv2d(*pair, 4, stride=2, padding=1) for pair in pairwise(widths))
         # The published critic carries these norms without applying them; they are kept so that its size is the
-        # published one, and frozen so that nobody waits for their gradients.
+        # published one, and frozen so that they get no gradients.
         self.unused = nn.ModuleList(nn.BatchNorm2d(count, track_running_stats=False) for count in widths[1:])
         self.unused.requires_grad_(False)
         self.real = nn.Linear(4 * width * places, 1)
@@ -192,7 +192,7 @@ def _image(shape: tuple[int, ...]) -> tuple[int, Size]:
     return shape[0], (shape[1], shape[2])
 
 
-def _at_least(lowest: int, **words: int) -> None:
-    for name, value in words.items():
+def _at_least(lowest: int, **settings: int) -> None:
+    for name, value in settings.items():
         if value < lowest:
             raise InputError(f"{name}={value}: must be {lowest} or more")

@@ -30,7 +30,7 @@ FEDAVG_TOO = (
 ABLATIONS = (
     Study(
         "lambda",
-        "λ: stability against plasticity",
+        "λ, stability and plasticity",
         "scatter plot of ACC and BWT over λ",
         "λ from 0 to 1 in steps of 0.2, and finer steps around the best value; also with γ_G = 1",
         {"paper": ("digit10", "vlcs", "pacs", "dn4il"), "cpu": ("digit10",), "tiny": ("digits-shift",)},

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedspecial.config import Settings, given_object, is_given_object, merge_settings, read_run_file, resolve
+from fedspecial.config import EXECUTION, Settings, given_object, is_given_object, merge_settings, read_run_file, resolve
 from fedspecial.errors import InputError
 from fedspecial.runs import directory
 
@@ -82,6 +82,7 @@ def resume(
     model: nn.Module | None = None,
     method: Method | None = None,
     listeners: Sequence[Listener] = (),
+    **execution: Any,
 ) -> Result:
     """Continue a run that was stopped or killed; the result is the same as without the interruption.
 
@@ -91,6 +92,7 @@ def resume(
         model: likewise.
         method: likewise; not needed if its class can be imported.
         listeners: functions that are called with every event from here on.
+        **execution: settings that say how the run is executed, such as ``workers=2``; they may differ from before.
 
     Returns:
         The result. That of a finished run is only read.
@@ -103,7 +105,7 @@ def resume(
     finished = directory.finished(folder)
     if finished is not None:
         return finished
-    settings = directory.settings(folder)
+    settings = directory.settings(folder) | execution_settings(execution)
     objects = Objects.of(benchmark, model, method)
     objects.check_complete(settings, f"fedspecial.resume({str(folder)!r}, …)")
     with directory.claimed(folder):
@@ -111,6 +113,16 @@ def resume(
         from fedspecial.runs.execute import execute
 
         return execute(folder, run_settings, objects.benchmark, objects.model, tuple(listeners))
+
+
+def execution_settings(given: Settings) -> Settings:
+    """Settings with which a run may be resumed; others are refused, since they would change its result."""
+    for key, value in given.items():
+        if key not in EXECUTION:
+            raise InputError(
+                f"{key}={value}: a resumed run keeps its settings; only {', '.join(sorted(EXECUTION))} may change"
+            )
+    return given
 
 
 @dataclass(frozen=True)

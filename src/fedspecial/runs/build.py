@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import safetensors.torch
 import torch
 from torch import Tensor, nn
 
-from fedspecial import models
-from fedspecial.config import Config, GivenObject, RunSettings, data_folder
+from fedspecial import methods, models
+from fedspecial.config import Config, GivenObject, RunSettings, Settings, data_folder, resolve
 from fedspecial.core.events import Event, EventLog
 from fedspecial.core.messages import ServerState
 from fedspecial.core.streams import stream, stream_seed, torch_stream
@@ -29,10 +30,13 @@ from fedspecial.engine.inprocess import InProcess
 from fedspecial.engine.local import LocalTraining
 from fedspecial.engine.loop import Run
 from fedspecial.engine.payloads import PayloadTracker
+from fedspecial.engine.pooled import PooledEngine
+from fedspecial.engine.workers import ProcessPool
 from fedspecial.errors import InputError
 from fedspecial.methods.base import Method, ProblemSpec
 from fedspecial.report.certificate import issue
-from fedspecial.runs.devices import device_of
+from fedspecial.runs.cores import number_of_workers
+from fedspecial.runs.devices import device_of, use_deterministic_algorithms
 
 Listener = Callable[[Event], None]
 Connect = Callable[[ClientRunner, Checkpointer, Checkpoint | None], Engine]
@@ -91,24 +95,55 @@ def assemble(
             raise InputError(f"checkpoint: {folder} was written with another model (names or shapes differ)")
         vector.copy_(checkpointer.tensor(saved.vector))
         checkpointer.restore(saved, server)
-    engine = (connect or _in_process)(runner, checkpointer, saved)
+    engine = (connect or local_engine(resolved, federation.benchmark, module))(runner, checkpointer, saved)
     return Parts(runner, checkpointer, vector, server, engine)
 
 
-def _in_process(runner: ClientRunner, checkpointer: Checkpointer, saved: Checkpoint | None) -> Engine:
-    states = ClientStates(checkpointer.blobs, saved.clients if saved else {})
-    return InProcess(runner, states, PayloadTracker(saved.payloads if saved else None))
+def local_engine(resolved: RunSettings, benchmark: Benchmark, module: nn.Module | None) -> Connect:
+    """The engine of this machine: this process alone, or worker processes."""
+    config = resolved.config
+    workers = min(number_of_workers(config.workers, config.threads), config.clients)
+
+    def connect(runner: ClientRunner, checkpointer: Checkpointer, saved: Checkpoint | None) -> Engine:
+        states = ClientStates(checkpointer.blobs, saved.clients if saved else {})
+        payloads = PayloadTracker(saved.payloads if saved else None)
+        if workers == 1:
+            return InProcess(runner, states, payloads)
+        given = benchmark if isinstance(config.benchmark, GivenObject) else None
+        build = partial(worker_runner, resolved.flat(), given, module, _object_method(resolved))
+        return PooledEngine(runner, states, payloads, ProcessPool(build, workers, config.threads))
+
+    return connect
+
+
+def worker_runner(
+    settings: Settings, benchmark: Benchmark | None, module: nn.Module | None, method: Method | None
+) -> ClientRunner:
+    """The client runner of a worker process: it reads the data itself, except for objects that the caller passed."""
+    resolved = resolve(settings, method)
+    if resolved.config.deterministic:
+        use_deterministic_algorithms()
+    if benchmark is None:
+        benchmark = load_benchmark(resolved.config)
+        resolved = apply_sites(resolved, benchmark)
+    return make_client_runner(resolved, make_federation(resolved.config, benchmark), module)
+
+
+def _object_method(resolved: RunSettings) -> Method | None:
+    """The method itself where a worker could not make it from the settings."""
+    name = resolved.config.method
+    return None if name in methods.names() or ".py:" in name else resolved.method
 
 
 def make_client_runner(
     resolved: RunSettings, federation: Federation, module: nn.Module | None, position: Position = Position()
 ) -> ClientRunner:
-    """What training needs wherever it happens: the model as it is at that position, networks beside it, the plan."""
+    """What local training needs: the model at that position, further networks of the method, the training plan."""
     config, method = resolved.config, resolved.method
     # Between tasks the head still has the previous task's outputs; it grows when the task begins.
     outputs = federation.num_classes(position.task if position.round else max(1, position.task - 1))
     module = make_module(config, federation.benchmark, outputs, module)
-    problem = _world(federation, module)
+    problem = _problem_spec(federation, module)
     method.check_problem(problem)
     device = device_of(config)
     plan = LocalTraining(
@@ -128,7 +163,7 @@ def make_client_runner(
     )
 
 
-def _world(federation: Federation, module: nn.Module) -> ProblemSpec:
+def _problem_spec(federation: Federation, module: nn.Module) -> ProblemSpec:
     benchmark, head = federation.benchmark, getattr(module, "fc", None)
     features = head.in_features if isinstance(head, nn.Linear) and hasattr(module, "features") else None
     shape, counts = benchmark.input_shape, (len(benchmark.classes), federation.num_tasks, federation.clients)
@@ -168,7 +203,7 @@ def _name_in(key: str, value: str | GivenObject) -> str:
 
 
 def apply_sites(resolved: RunSettings, benchmark: Benchmark) -> RunSettings:
-    """Where the data comes from real sites, these are the clients, and nothing is dealt out again."""
+    """Where the data comes from real sites, the sites are the clients and their data is not partitioned again."""
     counts = {len(domain.sites) for domain in benchmark.domains if domain.sites is not None}
     config = resolved.config
     if not counts:
@@ -182,7 +217,7 @@ def apply_sites(resolved: RunSettings, benchmark: Benchmark) -> RunSettings:
 
 
 def make_federation(config: Config, benchmark: Benchmark) -> Federation:
-    """Who holds what: a function of the seed, the task and the partition words, not of the method."""
+    """The clients and their data, which depend on the seed, the task and the partition settings, not on the method."""
 
     def partition_task(task: int, domain: Domain) -> Partition:
         keys = () if config.shared_proportions else (task,)

@@ -19,7 +19,7 @@ from fedspecial.config import (
 from fedspecial.errors import InputError
 from fedspecial.runs import directory
 from fedspecial.runs.api import Objects, resume, settings_of_method
-from fedspecial.runs.jobs import Job, cores, run_in_process, run_missing
+from fedspecial.runs.jobs import Job, parallel_runs, run_in_process, run_missing
 
 if TYPE_CHECKING:
     from torch import nn
@@ -95,7 +95,7 @@ def compare(
     planned = plan(given.pop("benchmark"), methods, seeds, given, folder)
     show = (lambda: tick(planned)) if tick is not None else _nothing
     if objects.benchmark is None and objects.model is None:
-        run_missing(planned, jobs or cores(int(planned[0].settings.get("threads", 1))), show)
+        run_missing(planned, jobs or parallel_runs(planned), show)
     else:
         run_in_process(planned, objects, show)
     comparison = Comparison(folder, _results(planned))

@@ -10,7 +10,6 @@ import errno
 import hashlib
 import json
 import os
-import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from fedspecial.config import Settings, is_given_object, read_settings
-from fedspecial.core.files import write_atomic
+from fedspecial.config import EXECUTION, Settings, is_given_object, read_settings
+from fedspecial.core.files import write_atomic, write_folder_atomic
 from fedspecial.errors import InputError
 
 if TYPE_CHECKING:
@@ -48,13 +47,9 @@ def _create_at(folder: Path, settings: Settings) -> bool:
     """Whether the directory could be created. It appears together with its settings, so a kill leaves no empty one."""
     if os.path.lexists(folder):
         return False
-    part = folder.with_name(f".{folder.name}.{os.getpid()}.part")
     try:
-        part.mkdir(parents=True)
-        write_settings(part, settings)
-        part.rename(folder)
+        write_folder_atomic(folder, {CONFIG: _config_bytes(settings)})
     except OSError as error:
-        shutil.rmtree(part, ignore_errors=True)
         if error.errno in (errno.ENOTEMPTY, errno.EEXIST) and folder.exists():
             return False
         raise InputError(f"out={folder}: cannot be created ({error.strerror})") from None
@@ -63,9 +58,12 @@ def _create_at(folder: Path, settings: Settings) -> bool:
 
 def write_settings(folder: Path, settings: Settings, about: dict[str, Any] | None = None) -> None:
     """Write config.yaml with a hash of the settings, so that resuming notices a change."""
+    write_atomic(folder / CONFIG, _config_bytes(settings, about))
+
+
+def _config_bytes(settings: Settings, about: dict[str, Any] | None = None) -> bytes:
     about = {"format": FORMAT, **(about or {}), "settings_sha256": _settings_hash(settings)}
-    text = yaml.safe_dump(_plain({**settings, "about": about}), sort_keys=False, allow_unicode=True)
-    write_atomic(folder / CONFIG, text.encode())
+    return yaml.safe_dump(_plain({**settings, "about": about}), sort_keys=False, allow_unicode=True).encode()
 
 
 def settings(folder: Path) -> Settings:
@@ -167,8 +165,9 @@ def _benchmark_name(settings: Settings) -> str:
 
 
 def _settings_hash(settings: Settings) -> str:
-    """Hash of the settings except `out`, since a finished run may be moved."""
-    text = yaml.safe_dump({key: _plain(value) for key, value in settings.items() if key != "out"}, sort_keys=True)
+    """Hash of the settings that determine the result: a finished run may be moved, and executed in several ways."""
+    identity = {key: _plain(value) for key, value in settings.items() if key != "out" and key not in EXECUTION}
+    text = yaml.safe_dump(identity, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 
 

@@ -12,7 +12,7 @@ import safetensors.torch
 from torch import nn
 
 from fedspecial.config import RunSettings
-from fedspecial.core.events import DataNotice, RunResumed, RunStarted, read_events
+from fedspecial.core.events import DataNotice, EngineStarted, RunResumed, RunStarted, read_events
 from fedspecial.core.files import write_atomic
 from fedspecial.data.benchmark import Benchmark
 from fedspecial.engine import checkpoint as checkpoints
@@ -47,7 +47,8 @@ def execute(
         if saved is not None and directory.about(folder).get("data_sha256", data) != data:
             raise InputError(f"{folder}: the data differs from the data with which the run began (another hash)")
         run = prepare(folder, resolved, federation, module, saved, listeners)
-        run_remaining(folder, resolved, run, saved, data, notices)
+        with contextlib.closing(run.engine):
+            run_remaining(folder, resolved, run, saved, data, notices)
         return write_result(folder, run)
 
 
@@ -59,11 +60,13 @@ def run_remaining(
         if saved is None:
             directory.write_settings(folder, resolved.flat(), {**versions(), "data_sha256": data})
             run.emit(_started(run))
+            run.emit(EngineStarted(run.engine.workers))
             for text in notices:
                 run.emit(DataNotice(text))
         else:
             run.tell(_started(run))
             run.tell(RunResumed(saved.position.task, saved.position.round))
+            run.emit(EngineStarted(run.engine.workers))
         learn(run)
 
 

@@ -6,7 +6,6 @@ import copy
 import hashlib
 import json
 import multiprocessing
-import os
 import signal
 import time
 from collections.abc import Callable, Sequence
@@ -14,10 +13,11 @@ from concurrent.futures import Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fedspecial.config import Settings, resolve
+from fedspecial.config import EXECUTION, Settings, resolve
 from fedspecial.errors import InputError
 from fedspecial.runs import directory
 from fedspecial.runs.api import Objects, new_run, resume
+from fedspecial.runs.cores import available_cores, number_of_workers
 
 
 @dataclass(frozen=True)
@@ -31,8 +31,8 @@ class Job:
 
 
 def settings_key(settings: Settings) -> str:
-    """A hash of all settings, defaults included; the locations of the run and of its data do not count."""
-    settings = {key: value for key, value in resolve(settings).flat().items() if key not in ("out", "data")}
+    """A hash of all settings, defaults included, except where files are and how the run is executed."""
+    settings = {key: value for key, value in resolve(settings).flat().items() if key not in {"out", "data", *EXECUTION}}
     return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:12]
 
 
@@ -101,7 +101,7 @@ def _check_existing(job: Job) -> None:
         return
     found = resolve(directory.settings(job.folder)).flat()
     # With data from sites, the sites determine these settings.
-    ignored = {"out", "clients", "partition"} if found["partition"] == "sites" else {"out"}
+    ignored = {"out", *EXECUTION} | ({"clients", "partition"} if found["partition"] == "sites" else set())
     for key, value in resolve(job.settings).flat().items():
         if key not in ignored and found.get(key) != value:
             raise InputError(
@@ -163,7 +163,11 @@ def _share_done(job: Job) -> float:
     return done / total if total else 0.0
 
 
-def cores(threads: int) -> int:
-    """How many runs with so many threads each can run in parallel on this machine."""
-    available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, available // threads)
+def parallel_runs(jobs: Sequence[Job]) -> int:
+    """How many of these runs fit on the machine's cores at the same time, with their workers and threads."""
+
+    def cores_of(job: Job) -> int:
+        threads = int(job.settings.get("threads", 1))
+        return threads * number_of_workers(job.settings.get("workers", 1), threads)
+
+    return max(1, available_cores() // max((cores_of(job) for job in jobs), default=1))

@@ -6,7 +6,7 @@ neighbours. Test data is not used.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from fedspecial.core.files import write_atomic
 from fedspecial.errors import InputError
 from fedspecial.report.comparison import MeanStd
 from fedspecial.runs import directory
-from fedspecial.runs.jobs import Job, settings_key
+from fedspecial.runs.jobs import Job, parallel_runs, run_missing, settings_key
 
 COARSE = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 Curve = Mapping[float, MeanStd]
@@ -47,6 +47,65 @@ class Search:
         settings = merge_settings({**self.settings, "lam": lam, "holdout": self.holdout, "seed": seed})
         folder = self.out / "runs" / f"{settings['method']}-lam-{lam:g}-{seed}-{settings_key(settings)}"
         return Job(str(settings["method"]), seed, {**settings, "out": str(folder)}, folder)
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """The result of `tune`: the chosen λ, the mean ACC on held-out samples for each λ, and the settings file."""
+
+    lam: float
+    curve: Curve
+    preset: Path
+
+
+def tune(
+    benchmark: str = "digits-shift",
+    method: str = "special",
+    seeds: Sequence[int] = (25,),
+    *,
+    holdout: float = 0.2,
+    jobs: int | None = None,
+    out: str | Path | None = None,
+    run_jobs: Callable[[str, Sequence[Job]], None] | None = None,
+    **settings: Any,
+) -> Tuned:
+    """Choose λ with the paper's two-stage search on held-out training data; the test data is not used.
+
+    Args:
+        benchmark: a name, or ``file.py:function``.
+        method: "special" or "special-c".
+        seeds: every λ is tried with each seed.
+        holdout: fraction of the training samples used for validation.
+        jobs: how many runs at the same time; as many as there are cores without it.
+        out: folder of the runs and of ``preset.yaml``; ``tune/BENCHMARK`` without it. Finished runs are reused.
+        run_jobs: called with "coarse" or "fine" and the runs of that stage, to execute them and show progress.
+        **settings: settings of all runs, such as ``rounds=10``.
+
+    Returns:
+        The chosen λ, the curve, and the path of a settings file for ``fedspecial run``.
+
+    Example:
+        >>> import fedspecial
+        >>> tuned = fedspecial.tune("digits-shift", rounds=4)  # doctest: +SKIP
+        >>> fedspecial.run(config=tuned.preset)  # doctest: +SKIP
+    """
+    if method not in ("special", "special-c"):
+        raise InputError(f"method={method}: only special and special-c have λ")
+    if jobs is not None and jobs < 1:
+        raise InputError(f"jobs={jobs}: must be at least 1")
+    folder = Path(out) if out is not None else Path("tune") / benchmark
+    search = Search({"benchmark": benchmark, **settings, "method": method}, tuple(seeds), holdout, folder)
+
+    curve: dict[float, MeanStd] = {}
+    for stage in ("coarse", "fine"):
+        values = COARSE if stage == "coarse" else fine(curve)
+        planned = search.runs(values)
+        if run_jobs is not None:
+            run_jobs(stage, planned)
+        else:
+            run_missing(planned, jobs or parallel_runs(planned), lambda: None)
+        curve |= read_curve(search, values)
+    return Tuned(best(curve), curve, write_preset(search, curve))
 
 
 def fine(curve: Curve) -> tuple[float, ...]:

@@ -17,6 +17,7 @@ from typing import Any
 from flwr.app import ArrayRecord, Message
 from flwr.serverapp import Grid
 
+from fedspecial.core.events import Event
 from fedspecial.core.messages import Broadcast, Tensors, Update
 from fedspecial.core.vector import FlatModel
 from fedspecial.engine.aggregate import norm
@@ -117,6 +118,16 @@ class FlowerEngine:
 
     def set_model(self, model: FlatModel) -> None:
         self.runner.set_model(model)
+
+    @property
+    def workers(self) -> int:
+        return len(self.plan.sites)
+
+    def events(self) -> list[Event]:
+        return []
+
+    def close(self) -> None:
+        """Sites and their processes are not started by this engine."""
 
     def checkpoint_state(self) -> tuple[dict[int, str], dict[str, Any]]:
         """Versions of the client states; the states themselves are stored by the sites."""

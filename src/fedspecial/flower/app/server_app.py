@@ -84,7 +84,7 @@ def serve(grid: Grid, run_config: Mapping[str, Any], listeners: tuple[Listener, 
         run = prepare(folder, resolved, federation, None, saved, (recorder.listen, *listeners), connect)
         with contextlib.closing(run.log):
             run.quorum = lambda: recorder.engine.quorum_size
-            run.enough = lambda task, rounds: rounds > 0 and requested_task_end(folder) == task
+            run.ends_early = lambda task, rounds: rounds > 0 and requested_task_end(folder) == task
             recorder.attach(run)
             _wait_for_sites(recorder.engine, plan.policy.quorum_size(resolved.config.clients_per_round))
             run_remaining(folder, resolved, run, saved, data)

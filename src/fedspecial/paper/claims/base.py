@@ -26,7 +26,8 @@ RULE = (
     "We compare two methods seed by seed, because with the same seed both run on the same federation. A difference is "
     "clear if its mean over the seeds is larger than its standard deviation, with at least two seeds. A claim holds if "
     "all its differences are clear and in its favour. It does not hold if one difference is clear and against it. "
-    "Otherwise, or if runs are missing, it is undecided. Three seeds are few: a clear difference is no proof."
+    "Otherwise, or if runs are missing, it is undecided. Three seeds are few: a clear difference is evidence, not a "
+    "proof."
 )
 
 

@@ -69,8 +69,8 @@ class Better:
         sign = clear(advantage(one, other, metric(self.key).better))
         return Judgement(
             {1: HOLDS, -1: FAILS, 0: UNDECIDED}[sign],
-            _against(results, self, MeanStd.of(one.values()), MeanStd.of(other.values())),
-            _against(
+            _versus(results, self, MeanStd.of(one.values()), MeanStd.of(other.values())),
+            _versus(
                 results,
                 self,
                 results.published(self.row, self.key, self.x),
@@ -80,7 +80,7 @@ class Better:
         )
 
 
-def _against(
+def _versus(
     results: BenchmarkResults,
     rule: Better | AtMost,
     one: MeanStd | None,
@@ -90,7 +90,7 @@ def _against(
     if one is None or other is None:
         return missing
     digits = metric(rule.key).digits
-    return f"{shown(one, digits)} against {shown(other, digits)} ({results.label(rule.than)})"
+    return f"{shown(one, digits)} vs. {shown(other, digits)} ({results.label(rule.than)})"
 
 
 @dataclass(frozen=True)
@@ -110,10 +110,10 @@ class AtMost:
             verdict = UNDECIDED
         return Judgement(
             verdict,
-            _against(
+            _versus(
                 results, Better(self.key, self.row, self.than), MeanStd.of(one.values()), MeanStd.of(other.values())
             ),
-            _against(results, self, results.published(self.row, self.key), results.published(self.than, self.key)),
+            _versus(results, self, results.published(self.row, self.key), results.published(self.than, self.key)),
         )
 
 

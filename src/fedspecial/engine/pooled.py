@@ -1,0 +1,183 @@
+"""The engine that spreads clients over workers: local processes (`workers.py`) or Ray actors (`ray.py`).
+
+The client states and the record of delivered payloads stay in the driver, the process that runs the loop. Results are
+taken in the order of the chosen clients, whatever the order in which they arrive, so the model is the same bit for bit
+for any number of workers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from fedspecial.core.events import Event
+from fedspecial.core.messages import Broadcast, broadcast_size, packed_size, update_size
+from fedspecial.core.vector import FlatModel
+from fedspecial.engine.base import Messages, QueryReply, Reply, problem_with_result
+from fedspecial.engine.client import ClientRunner
+from fedspecial.engine.client_states import ClientStates
+from fedspecial.engine.evaluate import EVAL_BATCH, subset_size
+from fedspecial.engine.jobs import CountJob, EvalSet, Job, JobResult, PersonalJob, QueryJob, TrainJob
+from fedspecial.engine.payloads import DigestCache, PayloadTracker
+from fedspecial.methods.base import Query
+
+WINDOW = 8
+"""Results that may wait for earlier ones, per worker: it bounds the driver's memory, whatever the number of clients."""
+
+
+class WorkerPool(Protocol):
+    """Runs jobs on workers, and runs a job again elsewhere when its worker is lost."""
+
+    @property
+    def workers(self) -> int: ...
+
+    def run(self, jobs: Sequence[Job], outputs: int) -> Iterator[tuple[int, JobResult]]:
+        """(position of the job, result), in the order of completion; jobs start in the given order.
+
+        The tensors of a result belong to the caller. Closing the iterator early abandons the jobs that are left.
+        """
+        ...
+
+    def events(self) -> list[Event]:
+        """What happened to the workers since the last call."""
+        ...
+
+    def close(self) -> None: ...
+
+
+@dataclass
+class PooledEngine:
+    """`runner` is the driver's own: it tells how the data is divided; it trains nothing."""
+
+    runner: ClientRunner
+    states: ClientStates
+    payloads: PayloadTracker
+    pool: WorkerPool
+    _digests: DigestCache = field(default_factory=DigestCache)
+
+    @property
+    def workers(self) -> int:
+        return self.pool.workers
+
+    def train(
+        self, task: int, round: int, clients: Sequence[int], messages: Messages, client_lr: float
+    ) -> Iterator[Reply]:
+        costs: dict[int, tuple[int, int]] = {}
+
+        def job(client: int) -> TrainJob:
+            message = messages(client)
+            costs[client] = self._deliver(client, message)
+            return TrainJob(client, message, self.states.load_bytes(client), client_lr)
+
+        for window in self._windows(clients):
+            jobs = [job(client) for client in window]
+            work = [len(self.runner.federation.rows(task, client)) for client in window]
+            for client, made, result in zip(window, jobs, self._ordered(jobs, work), strict=True):
+                if result.update is None:
+                    yield Reply(client, None, result.problem, 0, *costs.pop(client))
+                    continue
+                self._store(client, result)
+                sizes = (update_size(result.update), *costs.pop(client))
+                yield Reply(
+                    client, result.update, None, *sizes, made.message.vectors, result.memory, result.paper_memory
+                )
+
+    def query(self, query: Query) -> Iterator[QueryReply]:
+        clients = range(self.runner.federation.clients) if query.clients is None else query.clients
+        for window in self._windows(clients):
+            jobs, down = [], []
+            for client in window:
+                message = query.message(client)
+                down.append(self._deliver(client, message)[0])
+                jobs.append(QueryJob(client, message, self.states.load_bytes(client), query.name))
+            work = [len(self.runner.federation.rows(job.message.task, job.client)) for job in jobs]
+            for client, bytes_down, result in zip(window, down, self._ordered(jobs, work), strict=True):
+                self._store(client, result)
+                assert result.answer is not None
+                sizes = (packed_size(result.answer.tensors, result.answer.numbers), bytes_down)
+                problem = problem_with_result(result.answer, client, query)
+                yield QueryReply(client, None if problem else result.answer, problem, *sizes)
+
+    def accuracies(
+        self, messages: Messages, tasks: Sequence[int], *, cap: int | None = None, masked: bool = False
+    ) -> list[float | None]:
+        wanted = [EvalSet(task, cap, masked) for task in tasks]
+        if self.runner.method.personal or self.runner.keep_batch_norm:
+            return self._personal_accuracies(messages, wanted)
+        message, jobs = messages(0), []
+        sizes = [subset_size(self.runner.federation.domain(samples.task).test, samples.cap) for samples in wanted]
+        # Parts of whole batches: the batches, and with them all sums, are those of a single process.
+        part = EVAL_BATCH * max(1, math.ceil(sum(sizes) / (2 * self.pool.workers * EVAL_BATCH)))
+        for samples, size in zip(wanted, sizes, strict=True):
+            jobs += [CountJob(message, samples, at, min(at + part, size)) for at in range(0, size, part)]
+        correct = dict.fromkeys(tasks, 0)
+        for job, result in zip(jobs, self._ordered(jobs, [job.stop - job.start for job in jobs]), strict=True):
+            correct[job.samples.task] += result.correct
+        return [correct[samples.task] / size for samples, size in zip(wanted, sizes, strict=True)]
+
+    def _personal_accuracies(self, messages: Messages, wanted: Sequence[EvalSet]) -> list[float | None]:
+        """The mean over clients. Clients with the same message and state are measured once."""
+        inputs: list[Hashable] = []
+        members: dict[Hashable, tuple[int, Broadcast, bytes]] = {}
+        for client in range(self.runner.federation.clients):
+            message = messages(client)
+            key = (self._digests.content(message), self.states.content(client))
+            inputs.append(key)
+            members.setdefault(key, (client, message, self.states.load_bytes(client)))
+        # Clients that share intermediate results stay together; those with statistics of their own share none.
+        parts = self.pool.workers if self.runner.keep_batch_norm else 1
+        groups = [list(members)[first::parts] for first in range(min(parts, len(members)))]
+        jobs = [PersonalJob(samples, [members[key] for key in group]) for samples in wanted for group in groups]
+        found: dict[tuple[EvalSet, Hashable], float] = {}
+        work = [len(job.members) for job in jobs]
+        for number, (job, result) in enumerate(zip(jobs, self._ordered(jobs, work), strict=True)):
+            group = groups[number % len(groups)]
+            found |= {(job.samples, key): value for key, value in zip(group, result.accuracies, strict=True)}
+        return [sum(found[samples, key] for key in inputs) / len(inputs) for samples in wanted]
+
+    def set_model(self, model: FlatModel) -> None:
+        self.runner.set_model(model)
+
+    def checkpoint_state(self) -> tuple[dict[int, str], dict[str, Any]]:
+        return self.states.index, self.payloads.to_json()
+
+    def events(self) -> list[Event]:
+        return self.pool.events()
+
+    def close(self) -> None:
+        self.pool.close()
+
+    def _windows(self, clients: Sequence[int]) -> Iterator[Sequence[int]]:
+        size = WINDOW * self.pool.workers
+        return (clients[at : at + size] for at in range(0, len(clients), size))
+
+    def _ordered(self, jobs: Sequence[Job], work: Sequence[int]) -> Iterator[JobResult]:
+        """Results in the order of `jobs`. The longest jobs start first, so that no worker is left waiting."""
+        order = sorted(range(len(jobs)), key=lambda position: -work[position])
+        waiting: dict[int, JobResult] = {}
+        following = 0
+        for position, result in self.pool.run([jobs[position] for position in order], self._outputs()):
+            waiting[order[position]] = result
+            while following in waiting:
+                yield waiting.pop(following)
+                following += 1
+
+    def _outputs(self) -> int:
+        """The number of outputs of the head, where it grows."""
+        if self.runner.federation.benchmark.incremental != "class":
+            return 0
+        from fedspecial.engine.head import head_of
+
+        return head_of(self.runner.model).out_features
+
+    def _store(self, client: int, result: JobResult) -> None:
+        if result.state is not None:
+            self.states.save_bytes(client, result.state)
+
+    def _deliver(self, client: int, message: Broadcast) -> tuple[int, int]:
+        """The bytes that go down, and the part of them that is payloads."""
+        present = self.payloads.deliver(client, message)
+        total = broadcast_size(message, present=present)
+        return total, total - broadcast_size(message, present=frozenset(message.payloads))

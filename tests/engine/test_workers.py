@@ -1,0 +1,125 @@
+"""Worker processes: the same model for any number of them, whatever happens to them."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from worker_methods import Misbehaving
+
+import fedspecial
+from fedspecial.core.events import Event, RoundFinished, of_kind, read_events
+from fedspecial.engine.jobs import CountJob, EvalSet, Job, JobResult
+from fedspecial.engine.pooled import PooledEngine
+from fedspecial.errors import ClientError, InputError
+from fedspecial.runs.jobs import settings_key
+from toy_problems import begin, learn, rotated_blobs
+
+EVERYONE = {"clients": 4, "clients_per_round": 4, "partition": "iid"}
+
+
+def misbehaving(tmp_path: Path, how: str, times: int) -> Misbehaving:
+    folder = tmp_path / "occurrences"
+    folder.mkdir()
+    return Misbehaving(how=how, times=times, folder=str(folder))
+
+
+def lost(folder: Path) -> list[dict[str, Any]]:
+    return of_kind(read_events(folder / "events.jsonl"), "worker_lost")
+
+
+@pytest.mark.parametrize(("how", "reason"), [("kill", "killed by SIGKILL"), ("memory", "out of memory")])
+def test_a_lost_worker_does_not_change_the_model(how: str, reason: str, tmp_path: Path) -> None:
+    expected = learn(tmp_path / "alone", "fedavg", **EVERYONE)
+    found = learn(tmp_path / "run", misbehaving(tmp_path, how, times=1), workers=2, **EVERYONE)
+    assert found.model_sha256 == expected.model_sha256
+    (event,) = lost(tmp_path / "run")
+    assert (event["job"], event["reason"], event["attempt"]) == ("client 2, task 1, round 2", reason, 1)
+    assert not multiprocessing.active_children()
+
+
+def test_a_client_that_loses_its_worker_three_times_ends_the_run_which_can_be_resumed(tmp_path: Path) -> None:
+    method = misbehaving(tmp_path, "kill", times=3)
+    with pytest.raises(ClientError, match=r"client 2, task 1, round 2: its worker process was lost 3 times.*resumed"):
+        learn(tmp_path / "run", method, workers=2, **EVERYONE)
+    assert not multiprocessing.active_children()
+    resumed = fedspecial.resume(tmp_path / "run", benchmark=rotated_blobs(), method=method)
+    assert resumed.model_sha256 == learn(tmp_path / "alone", "fedavg", **EVERYONE).model_sha256
+
+
+def test_an_exception_in_a_worker_names_client_task_round_and_batch(tmp_path: Path) -> None:
+    with pytest.raises(ClientError, match=r"client 2, task 1, round 2, batch 2: KeyError: 'label'"):
+        learn(tmp_path / "run", misbehaving(tmp_path, "error", times=9), workers=2, **EVERYONE)
+    assert not multiprocessing.active_children()
+
+
+class StopError(Exception):
+    pass
+
+
+def stop_in_task_2(event: Event) -> None:
+    if isinstance(event, RoundFinished) and (event.task, event.round) == (2, 1):
+        raise StopError
+
+
+def test_a_run_stopped_with_two_workers_is_resumed_with_one(tmp_path: Path) -> None:
+    expected = learn(tmp_path / "alone", "special", lam=0.3)
+    with pytest.raises(StopError):
+        learn(tmp_path / "run", "special", lam=0.3, workers=2, listeners=[stop_in_task_2])
+    assert not multiprocessing.active_children()
+    found = fedspecial.resume(tmp_path / "run", benchmark=rotated_blobs(), workers=1)
+    assert found.model_sha256 == expected.model_sha256
+    started = of_kind(read_events(tmp_path / "run" / "events.jsonl"), "engine_started")
+    assert [event["workers"] for event in started] == [2, 1]
+
+
+def test_a_resumed_run_keeps_the_settings_that_determine_its_result(tmp_path: Path) -> None:
+    with pytest.raises(StopError):
+        learn(tmp_path / "run", "special", lam=0.3, listeners=[stop_in_task_2])
+    with pytest.raises(InputError, match="rounds=9: a resumed run keeps its settings; only workers may change"):
+        fedspecial.resume(tmp_path / "run", benchmark=rotated_blobs(), rounds=9)
+
+
+def test_how_a_run_is_executed_is_not_part_of_its_identity() -> None:
+    settings = {"benchmark": "digits-shift", "method": "fedavg"}
+    assert settings_key({**settings, "workers": 4}) == settings_key(settings)
+    assert settings_key({**settings, "rounds": 4}) != settings_key(settings)
+
+
+def test_an_object_that_cannot_be_sent_gets_one_clear_line(tmp_path: Path) -> None:
+    class Local(Misbehaving):
+        pass
+
+    with pytest.raises(InputError, match=r"workers=2: an object of this run cannot be sent .* or use workers=1"):
+        learn(tmp_path / "run", Local(), workers=2)
+
+
+class FakePool:
+    """Records the order of jobs and completes them in reverse."""
+
+    workers = 2
+
+    def __init__(self) -> None:
+        self.jobs: list[Job] = []
+
+    def run(self, jobs: Sequence[Job], outputs: int) -> Iterator[tuple[int, JobResult]]:
+        self.jobs = list(jobs)
+        for position in reversed(range(len(jobs))):
+            job = jobs[position]
+            assert isinstance(job, CountJob)
+            yield position, JobResult(correct=job.start)
+
+
+def test_the_longest_jobs_start_first_and_results_keep_the_order_of_the_clients(tmp_path: Path) -> None:
+    run = begin(tmp_path / "run")
+    message = run.method.eval_broadcast(run.server, 0, 1)
+    jobs = [CountJob(message, EvalSet(1, None, False), number, number + 1) for number in range(4)]
+    pool = FakePool()
+    engine = PooledEngine(run.engine.runner, run.engine.states, run.engine.payloads, pool)  # type: ignore
+    results = list(engine._ordered(jobs, work=[10, 40, 20, 30]))
+    assert [job.start for job in pool.jobs] == [1, 3, 2, 0]  # type: ignore[union-attr]
+    assert [result.correct for result in results] == [0, 1, 2, 3]
+    run.log.close()
