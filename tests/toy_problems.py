@@ -16,7 +16,8 @@ from fedspecial.config import given_object, merge_settings, resolve
 from fedspecial.engine import loop
 from fedspecial.engine.loop import Run
 from fedspecial.runs import execute as execution
-from fedspecial.runs.build import fixed_threads, make_federation, prepare
+from fedspecial.runs.build import make_federation, prepare
+from fedspecial.runs.devices import torch_settings
 from fedspecial.runs.directory import create
 
 QUICK = {
@@ -110,7 +111,7 @@ def begin(folder: Path, method: str = "fedavg", benchmark: Benchmark | None = No
 
 def play(run: Run) -> Run:
     """All rounds of a run that `begin` made ready."""
-    with contextlib.closing(run.log), fixed_threads(run.config.threads):
+    with contextlib.closing(run.log), torch_settings(run.config):
         loop.learn(run)
     return run
 

@@ -163,7 +163,16 @@ class Config(BaseModel):
         None, description="A safetensors file with initial weights (torchvision's names for ResNet-18)."
     )
 
-    device: str = Field("cpu", description="Torch device on which clients train and models are evaluated.")
+    device: str = Field(
+        "cpu", description="Torch device on which clients train and models are evaluated: cpu, cuda, cuda:1, mps."
+    )
+    precision: Literal["float32", "bfloat16"] = Field(
+        "float32",
+        description="Precision of local training; bfloat16: mixed precision (autocast), with weights in float32.",
+    )
+    deterministic: bool = Field(
+        False, description="Use only algorithms of torch that give the same result every time; for GPUs, slower."
+    )
     threads: Count = Field(1, description="Threads of torch. Floating-point sums, and so the result, depend on it.")
     workers: Workers = Field(
         1, description="Worker processes for the clients of this run; auto: one per core. Does not change the result."
@@ -214,7 +223,8 @@ GROUPS: dict[str, tuple[str, ...]] = {
     ),
     "Model": ("model", "width", "encoder", "weights"),
     "Execution and output": (
-        *("device", "threads", "workers", "eval_every", "eval_cap", "estimate", "checkpoint_seconds", "out"),
+        *("device", "precision", "deterministic", "threads", "workers", "eval_every", "eval_cap", "estimate"),
+        *("checkpoint_seconds", "out"),
     ),
 }
 """The settings by topic, in the order in which they are shown."""

@@ -35,17 +35,30 @@ def torch_stream(seed: int, purpose: str, *keys: int | str) -> Iterator[None]:
 
 @contextmanager
 def preserve_torch_rng() -> Iterator[None]:
-    """Restore torch's own generator after the block; `seed_torch` may be used inside."""
-    before = torch.default_generator.get_state()
+    """Restore torch's own generators after the block; `seed_torch` may be used inside."""
+    before = [(generator, generator.get_state()) for generator in _generators()]
     try:
         yield
     finally:
-        torch.default_generator.set_state(before)
+        for generator, state in before:
+            generator.set_state(state)
 
 
 def seed_torch(seed: int, purpose: str, *keys: int | str) -> None:
-    """Seed torch's own generator with a named stream."""
-    torch.default_generator.manual_seed(stream_seed(seed, purpose, *keys) % 2**63)
+    """Seed torch's own generators with a named stream."""
+    number = stream_seed(seed, purpose, *keys) % 2**63
+    for generator in _generators():
+        generator.manual_seed(number)
+
+
+def _generators() -> list[torch.Generator]:
+    """Torch's own generators: of the CPU, and of each GPU that is in use."""
+    found = [torch.default_generator]
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        found += torch.cuda.default_generators
+    if torch.backends.mps.is_built():
+        found.append(torch.mps._get_default_mps_generator())
+    return found
 
 
 def sample_clients(seed: int, task: int, round: int, clients: int, count: int) -> list[int]:

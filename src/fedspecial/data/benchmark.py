@@ -109,14 +109,19 @@ class Benchmark:
         """Inputs as the model expects them: images normalised, anything else unchanged."""
         if x.dtype != torch.uint8:
             return x
-        scale, shift = self._scale_and_shift
-        return x.float().mul_(scale.to(x.device)).add_(shift.to(x.device))
+        if x.device not in self._scale_and_shift:
+            self._scale_and_shift[x.device] = self._make_scale_and_shift(x.device)
+        scale, shift = self._scale_and_shift[x.device]
+        return x.float().mul_(scale).add_(shift)
 
     @cached_property
-    def _scale_and_shift(self) -> tuple[Tensor, Tensor]:
+    def _scale_and_shift(self) -> dict[torch.device, tuple[Tensor, Tensor]]:
+        return {}
+
+    def _make_scale_and_shift(self, device: torch.device) -> tuple[Tensor, Tensor]:
         """(x/255 − mean)/std as one multiplication and one addition per channel."""
         mean, std = (torch.tensor(values, dtype=torch.float32).view(1, -1, 1, 1) for values in (self.mean, self.std))
-        return 1 / (255 * std), -mean / std
+        return (1 / (255 * std)).to(device), (-mean / std).to(device)
 
     def held_out(self, share: float, seed: int) -> Benchmark:
         """The same domains with new test parts, for tuning: of each class, `share` of the training samples become the

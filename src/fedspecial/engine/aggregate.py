@@ -11,25 +11,34 @@ from fedspecial.core.messages import Tensors
 
 # About 1 MB of float64: a block stays in the processor's cache while it is converted and added.
 _BLOCK = 1 << 17
+_CPU = torch.device("cpu")
+_WITHOUT_FLOAT64 = ("mps",)
 
 
 class RunningMean:
     """Weighted mean of named vectors in float64, rounded once, so the order of arrival does not matter.
 
-    Needs one accumulator per name, for any number of clients. Each name is averaged over the clients that sent it.
+    Needs one accumulator per name, for any number of clients. Each name is averaged over the clients that sent it. The
+    sum is on the device of the deltas, or on the CPU where the device has no float64.
     """
 
     def __init__(self) -> None:
         self._sums: Tensors = {}
         self._weights: dict[str, float] = {}
+        self._devices: dict[str, torch.device] = {}
 
     def add(self, deltas: Tensors, weight: float = 1.0) -> None:
         for name, delta in deltas.items():
             if name not in self._sums:
-                self._sums[name] = torch.zeros(delta.shape, dtype=torch.float64, device=delta.device)
+                device = _CPU if delta.device.type in _WITHOUT_FLOAT64 else delta.device
+                self._sums[name] = torch.zeros(delta.shape, dtype=torch.float64, device=device)
                 self._weights[name] = 0.0
+                self._devices[name] = delta.device
             self._weights[name] += weight
             total = self._sums[name]
+            if total.device.type != "cpu" or delta.device.type != "cpu":
+                total.add_(delta.to(total.device), alpha=weight)
+                continue
             if len(delta) <= _BLOCK:
                 total.add_(delta, alpha=weight)
                 continue
@@ -39,7 +48,8 @@ class RunningMean:
     def result(self, divisor: float | None = None) -> Tensors:
         """The mean, or the sum over `divisor` where absent clients count too."""
         scales = self._weights if divisor is None else dict.fromkeys(self._sums, divisor)
-        return {name: total.div_(scales[name]).float() for name, total in self._sums.items()}
+        means = {name: total.div_(scales[name]).float() for name, total in self._sums.items()}
+        return {name: mean.to(self._devices[name]) for name, mean in means.items()}
 
 
 def refusal(deltas: Tensors, sent: Tensors) -> str | None:
@@ -64,4 +74,7 @@ def not_finite(tensors: Tensors) -> str | None:
 def norm(vector: Tensor) -> float:
     """Euclidean norm; repeated in float64 where float32 overflows."""
     value = float(torch.linalg.vector_norm(vector))
-    return value if math.isfinite(value) else float(torch.linalg.vector_norm(vector, dtype=torch.float64))
+    if math.isfinite(value):
+        return value
+    vector = vector.cpu() if vector.device.type in _WITHOUT_FLOAT64 else vector
+    return float(torch.linalg.vector_norm(vector, dtype=torch.float64))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,11 @@ class Position:
 
 @dataclass(frozen=True)
 class Checkpoint:
+    """What a checkpoint contains; tensors by the names of their blobs.
+
+    on_device: which of the server's `tensors` are on the device of the model and not on the CPU
+    """
+
     position: Position
     events_length: int
     events_sha256: str
@@ -44,6 +49,7 @@ class Checkpoint:
     numbers: Numbers
     clients: dict[str, str]
     payloads: dict[str, Any]
+    on_device: list[str] = field(default_factory=list)
 
     def blobs(self) -> set[str]:
         """The files it refers to."""
@@ -99,6 +105,7 @@ class Checkpointer:
             server.numbers,
             {str(client): blob for client, blob in clients.items()},
             payloads,
+            sorted(name for name, tensor in server.tensors.items() if tensor.device.type != "cpu"),
         )
         self.blobs.sync()
         write_atomic(self.folder / "checkpoint.json", _sealed({"format": _FORMAT, **asdict(checkpoint)}))
@@ -111,9 +118,11 @@ class Checkpointer:
 
     def restore(self, checkpoint: Checkpoint, server: ServerState) -> None:
         """Put back everything in the server's state except θ, which is a part of the checkpoint's vector."""
-        server.anchor = None if checkpoint.anchor is None else self.tensor(checkpoint.anchor)
-        server.models = {name: self.tensor(blob) for name, blob in checkpoint.models.items()}
+        device = server.theta.device
+        server.anchor = None if checkpoint.anchor is None else self.tensor(checkpoint.anchor).to(device)
+        server.models = {name: self.tensor(blob).to(device) for name, blob in checkpoint.models.items()}
         server.tensors = {name: self.tensor(blob) for name, blob in checkpoint.tensors.items()}
+        server.tensors |= {name: server.tensors[name].to(device) for name in checkpoint.on_device}
         server.numbers = dict(checkpoint.numbers)
 
 

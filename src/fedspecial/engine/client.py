@@ -51,6 +51,7 @@ class ClientRunner:
     seed: int
     keep_batch_norm: bool = False
     _delta: Tensor = field(default_factory=lambda: torch.empty(0))
+    _moved: dict[int, tuple[Tensor, Tensor] | None] = field(default_factory=dict)
 
     def train(
         self,
@@ -153,7 +154,8 @@ class ClientRunner:
         if state.models and federation.benchmark.incremental == "class":
             pad_client_models(state, self.model)
         samples, device = federation.domain(task).train, self.model.vector.device
-        data = LocalData(samples.x, samples.y, rows, federation.benchmark.inputs, device)
+        on_device = self._on_device(task) if len(rows) and device.type != "cpu" else None
+        data = LocalData(samples.x, samples.y, rows, federation.benchmark.inputs, device, on_device)
         return ClientContext(
             client,
             self.model,
@@ -167,6 +169,17 @@ class ClientRunner:
             data,
             self.networks,
         )
+
+    def _on_device(self, task: int) -> tuple[Tensor, Tensor] | None:
+        """The samples of a task on the model's device, moved there once; None if they do not fit."""
+        if task not in self._moved:
+            self._moved.clear()  # before the new ones need memory
+            samples, device = self.federation.domain(task).train, self.model.vector.device
+            try:
+                self._moved[task] = samples.x.to(device), samples.y.to(device)
+            except torch.OutOfMemoryError:
+                self._moved[task] = None
+        return self._moved[task]
 
     def _load(self, message: Broadcast, state: ClientState) -> None:
         if message.key(THETA) in message.vectors:

@@ -23,14 +23,14 @@ def count_correct(
     classes: Sequence[int] | None = None,
 ) -> int:
     """How many samples are classified correctly. With `classes`, only their outputs compete (task-masked accuracy)."""
-    correct = 0
+    correct = torch.zeros((), dtype=torch.int64, device=device)  # read once, so that no batch waits for the device
     for at in range(0, len(samples), EVAL_BATCH):
         x, y = (part[at : at + EVAL_BATCH].to(device) for part in (samples.x, samples.y))
         scores = predict(benchmark.inputs(x))
         if classes is not None:
             scores = _only(scores, classes)
-        correct += int((scores.argmax(1) == y).sum())
-    return correct
+        correct += (scores.argmax(1) == y).sum()
+    return int(correct)
 
 
 def fixed_subset(samples: Samples, cap: int | None, seed: int, domain: str) -> Samples:
@@ -52,6 +52,6 @@ def classes_of(samples: Samples) -> list[int]:
 
 def _only(scores: Tensor, classes: Sequence[int]) -> Tensor:
     masked = torch.full_like(scores, float("-inf"))
-    index = torch.tensor([c for c in classes if c < scores.shape[1]], dtype=torch.int64)
+    index = torch.tensor([c for c in classes if c < scores.shape[1]], dtype=torch.int64, device=scores.device)
     masked[:, index] = scores[:, index]
     return masked

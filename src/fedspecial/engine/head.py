@@ -97,5 +97,5 @@ def wider_head(module: nn.Module, outputs: int, seed: int, task: int) -> bool:
         wider.weight[: head.out_features] = head.weight
         if head.bias is not None:
             wider.bias[: head.out_features] = head.bias
-    module.fc = wider
+    module.fc = wider.to(head.weight.device)
     return True

@@ -92,11 +92,11 @@ class InProcess:
         total, clients = 0.0, runner.federation.clients
         for client in range(clients):
             message = messages(client)
-            inputs = (self._digests.content(message), self.states.index.get(client))
+            inputs = (self._digests.content(message), self.states.content(client))
             if inputs not in known:
                 # What clients compute with BatchNorm statistics of their own cannot be shared.
                 scratch = None if runner.keep_batch_norm else shared
-                known[inputs] = runner.accuracy(client, message, self.states.load(client), samples, classes, scratch)
+                known[inputs] = runner.accuracy(client, message, self.states.copy(client), samples, classes, scratch)
             total += known[inputs]
         return total / clients
 

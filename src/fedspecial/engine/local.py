@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Literal
 
 import numpy as np
@@ -14,10 +16,15 @@ from torch import Tensor
 from fedspecial.core.messages import Numbers, Update
 from fedspecial.methods.base import ClientContext, Method, ProximalTerm
 
+Precision = Literal["float32", "bfloat16"]
+
 
 @dataclass(frozen=True)
 class LocalTraining:
-    """How clients train. Exactly one of `epochs` (may be a fraction) and `steps` is given."""
+    """How clients train. Exactly one of `epochs` (may be a fraction) and `steps` is given.
+
+    precision: of the loss and its gradient where autocast allows it; weights and optimiser are always float32
+    """
 
     epochs: float | None
     steps: int | None
@@ -26,6 +33,7 @@ class LocalTraining:
     momentum: float = 0.0
     weight_decay: float = 0.0
     watch_gradients: bool = False
+    precision: Precision = "float32"
 
     @property
     def adaptive(self) -> bool:
@@ -36,38 +44,64 @@ def train(method: Method, context: ClientContext, plan: LocalTraining, order: np
     """E epochs of mini-batch descent from the downloaded model; returns how each vector changed.
 
     The delta is left for the caller to take from `context.model`, so that no second copy of the model is made here.
+    No step reads a value from the device: that would wait for all work that is queued there.
     """
     model, rows = context.model, context.data.rows
     model.module.train()
     method.begin_round(context)
     proximal_term = method.proximal_term(context)
     step = _optimizer(plan, model.trainable, model.weights)
-    total_loss, steps, largest = 0.0, 0, 0.0
+    loss_of = _with_precision(method.loss, plan.precision, context.data.device)
+    losses: list[Tensor] = []
+    norms: list[Tensor] = []
     smallest = 2 if model.has_batch_norm else 1
-    for batch, context.positions, ends_epoch in _batches(rows, plan, order, smallest):  # line 8
+    batches = _batches(rows, plan, order, smallest, context.data.rows_device)
+    for batch, context.positions, ends_epoch in batches:  # line 8
         context.batch += 1
         x, y = context.data.batch(batch)
-        loss = method.loss(context, x, y)
+        loss = loss_of(context, x, y)
         gradients = _gradients(loss, model.trainable)  # line 9
         if plan.watch_gradients:
-            largest = max(largest, torch.stack(torch._foreach_norm(gradients)).norm().item())
+            norms.append(torch.stack(torch._foreach_norm(gradients)).norm())
         step(gradients, context.lr, proximal_term)  # line 10
         del gradients  # so that the next ones can reuse the memory
         method.after_step(context)
         if ends_epoch:
             method.after_epoch(context)
-        total_loss += loss.item()
-        steps += 1
+        losses.append(loss.detach())
     method.end_round(context)
-    mean_loss = total_loss / steps if steps else 0.0
-    numbers: Numbers = {"max_grad": largest} if plan.watch_gradients else {}
-    return Update(context.client, {}, steps, len(rows), mean_loss, numbers | context.numbers, context.uploads)
+    # One addition after another: `sum` compensates rounding errors in newer versions of Python only.
+    mean_loss = reduce(operator.add, _values(losses), 0.0) / max(1, len(losses))
+    numbers: Numbers = {"max_grad": reduce(max, _values(norms), 0.0)} if plan.watch_gradients else {}
+    return Update(context.client, {}, len(losses), len(rows), mean_loss, numbers | context.numbers, context.uploads)
+
+
+def _values(scalars: list[Tensor]) -> list[float]:
+    """Their values, read from the device at once."""
+    return torch.stack(scalars).flatten().tolist() if scalars else []
+
+
+Loss = Callable[[ClientContext, Tensor, Tensor], Tensor]
+
+
+def _with_precision(loss: Loss, precision: Precision, device: torch.device) -> Loss:
+    """The loss in mixed precision: autocast chooses the operations that are computed in `precision`."""
+    if precision == "float32":
+        return loss
+
+    def mixed(context: ClientContext, x: Tensor, y: Tensor) -> Tensor:
+        with torch.autocast(device.type, getattr(torch, precision)):
+            return loss(context, x, y)
+
+    return mixed
 
 
 def _batches(
-    rows: np.ndarray, plan: LocalTraining, order: np.random.Generator, smallest: int
+    rows: np.ndarray, plan: LocalTraining, order: np.random.Generator, smallest: int, device: torch.device
 ) -> Iterator[tuple[Tensor, Tensor, bool]]:
     """Shuffled passes over the rows, until the planned number of steps is done: rows, their positions, epoch's end.
+
+    The rows are moved to the device where the data is, those of an epoch at once; the positions stay on the CPU.
 
     A last batch of one row is left out where the model has BatchNorm, which cannot normalise a single sample.
     """
@@ -79,8 +113,11 @@ def _batches(
     while left > 0:
         count = min(left, per_epoch)
         positions = order.permutation(len(rows))[: count * size]
-        parts = (torch.split(torch.from_numpy(part), size) for part in (rows[positions], positions))
-        for number, (batch, where) in enumerate(zip(*parts, strict=True), start=1):
+        chosen = torch.from_numpy(rows[positions])
+        parts = (chosen if device.type == "cpu" else chosen.to(device)), torch.from_numpy(positions)
+        for number, (batch, where) in enumerate(
+            zip(*(torch.split(part, size) for part in parts), strict=True), start=1
+        ):
             yield batch, where, number == per_epoch
         left -= count
 

@@ -123,7 +123,7 @@ class PooledEngine:
         members: dict[Hashable, tuple[int, Broadcast, bytes]] = {}
         for client in range(self.runner.federation.clients):
             message = messages(client)
-            key = (self._digests.content(message), self.states.index.get(client))
+            key = (self._digests.content(message), self.states.content(client))
             inputs.append(key)
             members.setdefault(key, (client, message, self.states.load_bytes(client)))
         # Clients that share intermediate results stay together; those with statistics of their own share none.

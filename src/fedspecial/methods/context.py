@@ -90,16 +90,25 @@ Exchange = Generator[Query, dict[int, QueryResult], None]
 
 @dataclass
 class LocalData:
-    """A client's own samples of a task: rows of a domain, as stored; `inputs` converts them to the model's input."""
+    """A client's own samples of a task: rows of a domain, as stored; `inputs` converts them to the model's input.
+
+    on_device: x and y once more, on the device of the model, where that is not the CPU: batches are selected there
+    """
 
     x: Tensor
     y: Tensor
     rows: np.ndarray
     inputs: Callable[[Tensor], Tensor]
     device: torch.device
+    on_device: tuple[Tensor, Tensor] | None = None
 
     def __len__(self) -> int:
         return len(self.rows)
+
+    @property
+    def rows_device(self) -> torch.device:
+        """Where `batch` expects row numbers."""
+        return (self.on_device or (self.x,))[0].device
 
     @property
     def labels(self) -> Tensor:
@@ -107,19 +116,21 @@ class LocalData:
 
     def batch(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """These rows of the domain as input of the model, and their labels."""
-        x, y = self.x.index_select(0, rows), self.y.index_select(0, rows)
+        x, y = self.on_device or (self.x, self.y)
+        x, y = x.index_select(0, rows), y.index_select(0, rows)
         return self.inputs(x.to(self.device)), y.to(self.device)
 
     def batches(self, size: int = 256) -> Iterator[tuple[Tensor, Tensor]]:
         """All of the client's samples once, in their own order."""
-        for rows in torch.split(torch.from_numpy(self.rows), size):
+        for rows in torch.split(torch.from_numpy(self.rows).to(self.rows_device), size):
             yield self.batch(rows)
 
     def joined(self, x: Tensor, y: Tensor) -> LocalData:
         """These samples followed by others of the same format, as one data set."""
         own = torch.from_numpy(self.rows)
         both = torch.cat([self.x.index_select(0, own), x]), torch.cat([self.y.index_select(0, own), y])
-        return LocalData(*both, torch.arange(len(both[1])).numpy(), self.inputs, self.device)
+        moved = None if self.device.type == "cpu" else (both[0].to(self.device), both[1].to(self.device))
+        return LocalData(*both, torch.arange(len(both[1])).numpy(), self.inputs, self.device, moved)
 
 
 @dataclass

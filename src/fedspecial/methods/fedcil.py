@@ -165,10 +165,8 @@ class FedCil(Method):
         context.uploads["labels"] = mine
         context.state.tensors["labels"] = mine | context.state.tensors.get("labels", mine)
         gan = Gan.of(context.networks, context.generator, self.gan_lr, self.gan_betas, self.gan_weight_decay)
-        context.scratch["gan"], context.scratch["scale"] = (
-            gan,
-            Scale.of(context.problem, self.gan_shape(context.problem)),
-        )
+        scale = Scale.of(context.problem, self.gan_shape(context.problem), context.data.device)
+        context.scratch["gan"], context.scratch["scale"] = gan, scale
         context.scratch |= {f"{name}_moments": adam.moments for name, adam in gan.adams.items()}
 
     def loss(self, context: ClientContext, x: Tensor, y: Tensor) -> Tensor:
@@ -205,7 +203,9 @@ class FedCil(Method):
             return None
         gan: Gan = context.scratch["gan"]
         downloaded = context.broadcast.vector("generator")
-        matching, labels = real.labels.cpu(), drawn(known, len(real.labels), gan.rng)
+        # The labels of the batch, from the CPU: reading them from the device would wait for it.
+        matching = context.data.y[torch.from_numpy(context.data.rows)[context.positions]]
+        labels = drawn(known, len(real.labels), gan.rng)
         rows = known[matching].nonzero().flatten()
         made = gan.frozen(downloaded, torch.cat((matching[rows], labels)))
         matched, theirs = torch.split(made.images, [len(rows), len(labels)])

@@ -56,10 +56,11 @@ class Scale:
     shift: Tensor
 
     @staticmethod
-    def of(problem: ProblemSpec, gan_shape: tuple[int, ...]) -> Scale:
+    def of(problem: ProblemSpec, gan_shape: tuple[int, ...], device: torch.device | None = None) -> Scale:
         """u = 2·(x·std + mean) − 1 = factor·x + shift."""
         mean, std = (
-            torch.tensor(values, dtype=torch.float32).view(1, -1, 1, 1) for values in (problem.mean, problem.std)
+            torch.tensor(values, dtype=torch.float32, device=device).view(1, -1, 1, 1)
+            for values in (problem.mean, problem.std)
         )
         return Scale(problem.input_shape, gan_shape, 2 * std, 2 * mean - 1)
 

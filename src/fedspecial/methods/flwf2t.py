@@ -143,7 +143,7 @@ class FLwF2T(Method):
 
     def end_round(self, context: ClientContext) -> None:
         if self._keeps_own and context.broadcast.task < context.problem.tasks:
-            context.state.models["model"] = context.model.vector.clone()
+            context.state.models["model"] = context.model.vector
 
 
 def distillation(student: Tensor, teacher: Tensor, temperature: float) -> Tensor:
@@ -168,7 +168,8 @@ def _teacher_logits(context: ClientContext, teacher: Teacher, x: Tensor) -> Tens
     known = teacher.logits[context.positions]
     new = known[:, 0].isnan()
     if bool(new.any()):
-        known[new] = _logits(context.model.module, teacher.tensors, x[new.to(x.device)])[:, : context.old_classes].cpu()
+        logits = _logits(context.model.module, teacher.tensors, x[new.to(x.device)])
+        known[new] = logits[:, : context.old_classes].to(known)
         teacher.logits[context.positions] = known
     return known.to(x.device)
 

@@ -191,7 +191,7 @@ class Mfcl(Method):
         """h_{i−1}(x), computed once a round for each of the client's samples."""
         known, where = context.scratch["features"], context.positions
         if bool(known[where].isnan().any()):
-            known[where] = cast(Classifier, context.scratch["previous"].module).features(x)
+            known[where] = cast(Classifier, context.scratch["previous"].module).features(x).to(known.dtype)
         own: Tensor = known[where]
         return own
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -37,6 +36,7 @@ from fedspecial.errors import InputError
 from fedspecial.methods.base import Method, ProblemSpec
 from fedspecial.report.certificate import issue
 from fedspecial.runs.cores import number_of_workers
+from fedspecial.runs.devices import device_of, use_deterministic_algorithms
 
 Listener = Callable[[Event], None]
 Connect = Callable[[ClientRunner, Checkpointer, Checkpoint | None], Engine]
@@ -121,6 +121,8 @@ def worker_runner(
 ) -> ClientRunner:
     """The client runner of a worker process: it reads the data itself, except for objects that the caller passed."""
     resolved = resolve(settings, method)
+    if resolved.config.deterministic:
+        use_deterministic_algorithms()
     if benchmark is None:
         benchmark = load_benchmark(resolved.config)
         resolved = apply_sites(resolved, benchmark)
@@ -152,6 +154,7 @@ def make_client_runner(
         config.momentum,
         config.weight_decay,
         watch_gradients=config.estimate,
+        precision=config.precision,
     )
     networks = _networks(method, problem, config.seed, device)
     local_statistics = config.batch_norm == "local"
@@ -233,15 +236,6 @@ def make_federation(config: Config, benchmark: Benchmark) -> Federation:
     return Federation(benchmark, config.clients, partition_task)
 
 
-def device_of(config: Config) -> torch.device:
-    try:
-        device = torch.device(config.device)
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError, NotImplementedError):
-        raise InputError(f"device={config.device}: torch cannot use it on this machine") from None
-    return device
-
-
 def make_module(config: Config, benchmark: Benchmark, outputs: int, module: nn.Module | None) -> nn.Module:
     if module is None:
         shape, seed = benchmark.input_shape, stream_seed(config.seed, "init") % 2**63
@@ -273,14 +267,3 @@ def _load_weights(module: nn.Module, path: Path) -> None:
     if missing:
         raise InputError(f"weights={path}: it has no '{missing[0]}' of the model's shape ({len(missing)} missing)")
     module.load_state_dict(fitting, strict=False)
-
-
-@contextlib.contextmanager
-def fixed_threads(threads: int) -> Iterator[None]:
-    """The same number of threads gives the same sums; it is put back afterwards."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

@@ -16,7 +16,8 @@ from fedspecial.errors import InputError
 from fedspecial.methods.base import Method
 from fedspecial.runs import directory
 from fedspecial.runs.api import Objects
-from fedspecial.runs.build import apply_sites, assemble, fixed_threads, load_benchmark, make_federation, make_module
+from fedspecial.runs.build import apply_sites, assemble, load_benchmark, make_federation, make_module
+from fedspecial.runs.devices import torch_settings
 
 
 def evaluate(
@@ -57,7 +58,7 @@ def evaluate(
     run_settings = resolve(recorded, objects.method)
     data = objects.benchmark.check() if objects.benchmark else load_benchmark(_data_config(recorded, given))
     run_settings = apply_sites(run_settings, data)
-    with fixed_threads(run_settings.config.threads):
+    with torch_settings(run_settings.config):
         return _accuracies(folder, run_settings, data, objects.model)
 
 

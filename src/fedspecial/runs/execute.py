@@ -23,7 +23,8 @@ from fedspecial.report.model_card import model_card
 from fedspecial.report.plots import draw_curves, draw_drift, draw_matrix
 from fedspecial.report.result import Result, result_of
 from fedspecial.runs import directory
-from fedspecial.runs.build import Listener, apply_sites, fixed_threads, load_benchmark, make_federation, prepare
+from fedspecial.runs.build import Listener, apply_sites, load_benchmark, make_federation, prepare
+from fedspecial.runs.devices import torch_settings
 from fedspecial.runs.provenance import data_sha256, versions
 
 
@@ -35,7 +36,7 @@ def execute(
     listeners: tuple[Listener, ...] = (),
 ) -> Result:
     """Run what the run directory says, from its beginning or its checkpoint, and write the result there."""
-    with fixed_threads(resolved.config.threads):
+    with torch_settings(resolved.config):
         notices: list[str] = []
         benchmark = benchmark.check() if benchmark else load_benchmark(resolved.config, notices.append)
         resolved = apply_sites(resolved, benchmark)

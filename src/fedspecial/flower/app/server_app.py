@@ -35,7 +35,8 @@ from fedspecial.flower.app.recorder import Recorder
 from fedspecial.flower.app.site_data import server_federation
 from fedspecial.flower.app.task_control import requested_task_end
 from fedspecial.runs import directory
-from fedspecial.runs.build import fixed_threads, prepare
+from fedspecial.runs.build import prepare
+from fedspecial.runs.devices import torch_settings
 from fedspecial.runs.execute import run_remaining, write_result
 from fedspecial.runs.provenance import data_sha256
 
@@ -67,7 +68,7 @@ def serve(grid: Grid, run_config: Mapping[str, Any], listeners: tuple[Listener, 
     plan = FederationPlan.of_run_config(run_config)
     resolved = plan.resolved()
     folder = Path(resolved.config.out or "run")
-    with _run_directory(folder, plan), directory.claimed(folder), fixed_threads(resolved.config.threads):
+    with _run_directory(folder, plan), directory.claimed(folder), torch_settings(resolved.config):
         run_id = _open_federation(folder, plan)
         _check_settings(folder, resolved.flat())
         if (folder / "finished.json").exists():

@@ -20,7 +20,8 @@ from fedspecial.flower.app.plan import FederationPlan
 from fedspecial.flower.app.site_data import site_federation
 from fedspecial.flower.app.site_store import SiteStore
 from fedspecial.flower.app.wire import ReplyHeader, SiteRequest
-from fedspecial.runs.build import fixed_threads, make_client_runner
+from fedspecial.runs.build import make_client_runner
+from fedspecial.runs.devices import torch_settings
 
 Outputs = tuple[ReplyHeader, Tensors, Tensors]
 """Header, vectors and uploads of a reply."""
@@ -57,7 +58,7 @@ class Site:
         state = store.load_state(request.base)
         if state is None:
             raise InputError(f"site={self.name}: client state '{request.base}' is missing from {store.folder}")
-        with fixed_threads(self.resolved.config.threads), preserve_torch_rng():
+        with torch_settings(self.resolved.config), preserve_torch_rng():
             header, vectors, uploads = handler(request, wire.read_broadcast(message, request, payloads), state)
         if request.version and header.problem is None and state:
             store.save_state(request.version, state, [*request.keep, request.base])
