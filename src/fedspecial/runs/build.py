@@ -111,7 +111,7 @@ def local_engine(resolved: RunSettings, benchmark: Benchmark, module: nn.Module 
             return InProcess(runner, states, payloads)
         given = benchmark if isinstance(config.benchmark, GivenObject) else None
         build = partial(worker_runner, resolved.flat(), given, module, _object_method(resolved))
-        return PooledEngine(runner, states, payloads, ProcessPool(build, workers, config.threads))
+        return PooledEngine(runner, states, payloads, ProcessPool(workers, build, config.threads))
 
     return connect
 
