@@ -167,16 +167,14 @@ class Config(BaseModel):
     threads: Count = Field(1, description="Threads of torch. Floating-point sums, and so the result, depend on it.")
     workers: Workers | None = Field(
         None,
-        description="Workers for the clients of this run: processes, 1 if not set, auto: one per core; or Ray actors, "
-        "if not set or auto: as many as the cluster has room for. Does not change the result.",
+        description="Worker processes (1 if not set; auto: one per core) or Ray actors (all that fit). Same result.",
     )
     engine: Literal["local", "ray"] = Field(
         "local", description="Where the clients run: on this machine, or on Ray (needs the extra ray). Same result."
     )
     ray_address: str | None = Field(
         None,
-        description="The Ray cluster: auto or host:port; if not set, a Ray is started on this machine. Trust everyone "
-        "who can reach the cluster: they can run code on it.",
+        description="A running Ray cluster, auto or host:port; if not set, a Ray is started on this machine.",
     )
     cpus_per_client: Positive = Field(1.0, description="CPUs that a Ray actor reserves.")
     gpus_per_client: NonNegative = Field(0.0, description="GPUs that a Ray actor reserves; 0.25: four share a GPU.")
