@@ -76,15 +76,20 @@ def _before_event(kind: str | None, *, after_rename_of: str | None = None) -> Ca
 
 
 def _in_training(die: Die) -> None:
+    """Every backward pass: local training goes to the autograd engine directly, methods call `Tensor.backward`."""
     import torch
 
-    real = torch.Tensor.backward
+    from fedspecial.engine import local
 
-    def backward(*args: Any, **kwargs: Any) -> Any:
-        die()
-        return real(*args, **kwargs)
+    def counted(real: Callable[..., Any]) -> Callable[..., Any]:
+        def backward(*args: Any, **kwargs: Any) -> Any:
+            die()
+            return real(*args, **kwargs)
 
-    torch.Tensor.backward = backward  # type: ignore[method-assign]
+        return backward
+
+    torch.Tensor.backward = counted(torch.Tensor.backward)  # type: ignore[method-assign]
+    local._backward = counted(local._backward)
 
 
 def _in_import(die: Die) -> None:
