@@ -277,7 +277,7 @@ def _load_weights(module: nn.Module, path: Path) -> None:
 
 @contextlib.contextmanager
 def fixed_threads(threads: int) -> Iterator[None]:
-    """The same number of threads gives the same sums; it is put back afterwards."""
+    """Use a fixed number of threads, on which sums depend, and restore the previous number afterwards."""
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
