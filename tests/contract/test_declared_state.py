@@ -10,7 +10,7 @@ import torch
 from pydantic.dataclasses import dataclass
 
 from fedspecial import resume
-from fedspecial.core.events import RoundFinished, of_kind, read_events
+from fedspecial.core.events import EXECUTION_EVENTS, RoundFinished, of_kind, read_events
 from fedspecial.core.messages import ClientState, ServerState
 from fedspecial.methods.base import ClientContext, Method, ServerContext
 from toy_problems import begin, growing, learn, play, rotated_blobs
@@ -46,6 +46,7 @@ def without_times(folder: Path) -> list[dict[str, Any]]:
     return [
         {key: value for key, value in event.items() if not key.startswith("seconds")}
         for event in read_events(folder / "events.jsonl")
+        if event["event"] not in EXECUTION_EVENTS
     ]
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -107,3 +109,57 @@ def test_sites_that_share_a_row_are_refused() -> None:
 def test_an_unknown_kind_is_refused_with_a_suggestion() -> None:
     with pytest.raises(InputError, match="did you mean 'dirichlet'"):
         partition_of("dirichlett", np.zeros(9), 2, 1, 0)
+
+
+def one_array_per_client(kind: str, labels: np.ndarray, clients: int, alpha: float, seed: int) -> list[np.ndarray]:
+    """The partitions, written with a list of arrays, which would need much memory for many clients."""
+    rng = np.random.default_rng(seed)
+    if kind == "iid":
+        parts = np.array_split(rng.permutation(len(labels)), clients)
+    elif kind == "quantity":
+        cuts = (np.cumsum(rng.dirichlet(np.full(clients, alpha)))[:-1] * len(labels)).astype(np.int64)
+        parts = np.split(rng.permutation(len(labels)), cuts)
+    elif kind == "shards":
+        order = rng.permutation(len(labels))
+        pieces = np.array_split(order[np.argsort(labels[order], kind="stable")], 2 * clients)
+        drawn = rng.permutation(2 * clients).reshape(clients, 2)
+        parts = [np.concatenate([pieces[first], pieces[second]]) for first, second in drawn]
+    else:
+        by_class = [np.flatnonzero(labels == label) for label in np.unique(labels)]
+        shares = rng.dirichlet(np.full(clients, alpha), size=len(by_class))
+        split = [
+            np.split(rng.permutation(rows), (np.cumsum(share)[:-1] * len(rows)).astype(np.int64))
+            for share, rows in zip(shares, by_class, strict=True)
+        ]
+        parts = [np.concatenate(part) for part in zip(*split, strict=True)]
+    return [np.sort(part) for part in parts]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@given(seed=st.integers(0, 99), rows=st.integers(40, 300), clients=st.integers(1, 20), alpha=ALPHAS)
+@settings(deadline=None, max_examples=30)
+def test_every_client_has_the_rows_that_were_drawn_for_it(
+    kind: str, seed: int, rows: int, clients: int, alpha: float
+) -> None:
+    labels = labels_of(seed, rows, 5)
+    found = partition_of(kind, labels, clients, alpha, 0, seed)
+    for client, expected in enumerate(one_array_per_client(kind, labels, clients, alpha, seed)):
+        assert np.array_equal(found.rows(client), expected)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_rows_of_all_clients_are_parts_of_one_array(kind: str) -> None:
+    parts = partition_of(kind, labels_of(0, 200, 4), 10, 1.0, 0)
+    assert all(parts.rows(client).base is parts.order for client in range(10))
+
+
+def test_a_partition_of_many_clients_needs_a_few_numbers_per_row_and_client() -> None:
+    clients = 50_000
+    labels = np.zeros(clients, dtype=np.int64)
+    tracemalloc.start()
+    try:
+        partition_of("iid", labels, clients, 1.0, 1)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 10 * 8 * clients

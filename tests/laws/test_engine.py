@@ -45,6 +45,17 @@ def test_a_server_rate_of_zero_keeps_the_model(tmp_path: Path) -> None:
     assert torch.equal(play(run).vector, before)
 
 
+def test_the_model_does_not_depend_on_how_many_streams_are_made_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    models = []
+    for count in (1, 3, 64):
+        monkeypatch.setattr(inprocess, "_STREAMS", count)
+        models.append(play(begin(tmp_path / str(count), clients_per_round=4, rounds=1)).vector)
+    assert torch.equal(models[0], models[1])
+    assert torch.equal(models[1], models[2])
+
+
 def test_an_unusable_update_is_refused_and_the_round_continues(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bad_values = {0: float("nan"), 1: float("inf")}
 

@@ -80,6 +80,17 @@ def test_a_weight_that_is_no_longer_a_view_is_detected() -> None:
         model.check_views()
 
 
+def test_a_replaced_layer_is_detected() -> None:
+    model = FlatModel(nn.Sequential(nn.Linear(2, 2), nn.Sequential(nn.Linear(2, 2))))
+    model.check_views()
+    model.module[1] = nn.Sequential(nn.Linear(2, 2))
+    with pytest.raises(RuntimeError, match=r"'1\.0\.weight' is no longer a view"):
+        model.check_views()
+    model.module[1] = nn.Identity()
+    with pytest.raises(RuntimeError, match=r"'1\.0\.weight' is no longer a view"):
+        model.check_views()
+
+
 def test_only_float32_models_are_accepted() -> None:
     with pytest.raises(InputError, match=r"'weight' is torch\.float16"):
         layout_of(nn.Linear(2, 2).half())

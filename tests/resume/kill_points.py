@@ -76,15 +76,15 @@ def _before_event(kind: str | None, *, after_rename_of: str | None = None) -> Ca
 
 
 def _in_training(kill: Kill) -> None:
-    import torch
+    from fedspecial.engine import local
 
-    real = torch.Tensor.backward
+    real = local._gradients
 
-    def backward(*args: Any, **kwargs: Any) -> Any:
+    def gradients(*args: Any) -> Any:
         kill()
-        return real(*args, **kwargs)
+        return real(*args)
 
-    torch.Tensor.backward = backward  # type: ignore[method-assign]
+    local._gradients = gradients
 
 
 def _in_import(kill: Kill) -> None:

@@ -52,7 +52,9 @@ def test_a_message_is_measured_without_packing_it() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["tiny_round", "resnet_round", "server_step", "memory", "typical_implementation"])
+@pytest.mark.parametrize(
+    "name", ["tiny_round", "resnet_round", "server_step", "memory", "many_clients", "typical_implementation"]
+)
 def test_every_benchmark_runs(name: str) -> None:
     command = [sys.executable, str(BENCHMARKS / f"{name}.py"), "--quick"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)

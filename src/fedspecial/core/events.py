@@ -215,6 +215,8 @@ class RunFinished:
     model_sha256: str
 
 
+_ENCODER = json.JSONEncoder(allow_nan=False, default=dataclasses.asdict)
+
 EXECUTION_EVENTS = frozenset({EngineStarted.event, WorkerLost.event})
 """Events about how a run is executed. All others are the same in every execution of the same run, except for times."""
 
@@ -230,7 +232,7 @@ class EventLog:
 
     def write(self, event: Event) -> None:
         fields = {"event": event.event, **vars(event)}
-        line = json.dumps(fields, allow_nan=False, default=dataclasses.asdict).encode() + b"\n"
+        line = _ENCODER.encode(fields).encode() + b"\n"
         self._file.write(line)
         self._file.flush()
         self._sha.update(line)

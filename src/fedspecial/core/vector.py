@@ -81,6 +81,7 @@ class FlatModel:
         device = first.device if first is not None else torch.device("cpu")
         self.vector = torch.empty(self.layout.size, device=device)
         self._views = [slot.view(self.vector) for slot in self.layout.slots]
+        self._paths = [slot.name.split(".") for slot in self.layout.slots]
         for slot, view in zip(self.layout.slots, self._views, strict=True):
             owner, leaf = _owner(module, slot.name)
             tensor = getattr(owner, leaf)
@@ -121,9 +122,12 @@ class FlatModel:
 
         `.to(...)` and assignments to `.data` silently replace the views, and training would then change nothing.
         """
-        for slot, view in zip(self.layout.slots, self._views, strict=True):
-            owner, leaf = _owner(self.module, slot.name)
-            if getattr(owner, leaf).data_ptr() != view.data_ptr():
+        for slot, view, path in zip(self.layout.slots, self._views, self._paths, strict=True):
+            owner: nn.Module | None = self.module
+            for part in path[:-1]:
+                owner = None if owner is None else owner._modules.get(part)
+            tensor = getattr(owner, path[-1], None)
+            if tensor is None or tensor.data_ptr() != view.data_ptr():
                 raise RuntimeError(
                     f"'{slot.name}' is no longer a view of the model's vector: something replaced it (.to(), .data=)"
                 )

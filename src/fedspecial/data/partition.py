@@ -29,6 +29,13 @@ class Partition:
         return np.diff(self.bounds)
 
     @staticmethod
+    def by_client(client_of_row: np.ndarray, clients: int) -> Partition:
+        """From the client of each row. The rows of a client are in ascending order."""
+        bounds = np.zeros(clients + 1, dtype=np.int64)
+        np.cumsum(np.bincount(client_of_row, minlength=clients), out=bounds[1:])
+        return Partition(np.argsort(client_of_row, kind="stable"), bounds)
+
+    @staticmethod
     def of(parts: Sequence[np.ndarray]) -> Partition:
         bounds = np.concatenate([[0], np.cumsum([len(part) for part in parts])]).astype(np.int64)
         order = np.concatenate([np.asarray(part, dtype=np.int64) for part in parts])
@@ -52,13 +59,12 @@ def dirichlet(
     if clients * min_per_client <= len(labels):
         for _ in range(redraws):
             shares = rng.dirichlet(np.full(clients, alpha), size=len(by_class))
-            cuts = [
-                (np.cumsum(share)[:-1] * len(rows)).astype(np.int64)
-                for share, rows in zip(shares, by_class, strict=True)
-            ]
-            counts = [np.diff(cut, prepend=0, append=len(rows)) for cut, rows in zip(cuts, by_class, strict=True)]
+            counts = [_counts(share, len(rows)) for share, rows in zip(shares, by_class, strict=True)]
             if np.sum(counts, axis=0).min() >= min_per_client:
-                return _assign(by_class, cuts, clients, rng)
+                client_of_row = np.empty(len(labels), dtype=np.int64)
+                for rows, count in zip(by_class, counts, strict=True):
+                    client_of_row[rng.permutation(rows)] = np.repeat(np.arange(clients), count)
+                return Partition.by_client(client_of_row, clients)
     raise InputError(
         f"min_per_client={min_per_client}: no Dirichlet split of {len(labels)} rows over clients={clients} "
         f"with alpha={alpha:g} gave every client that many in {redraws} draws; "
@@ -66,20 +72,16 @@ def dirichlet(
     )
 
 
-def _assign(
-    by_class: Sequence[np.ndarray], cuts: Sequence[np.ndarray], clients: int, rng: np.random.Generator
-) -> Partition:
-    parts: list[list[np.ndarray]] = [[] for _ in range(clients)]
-    for rows, cut in zip(by_class, cuts, strict=True):
-        for part, rows_of_class in zip(parts, np.split(rng.permutation(rows), cut), strict=True):
-            part.append(rows_of_class)
-    return Partition.of([np.sort(np.concatenate(part)) for part in parts])
+def _counts(shares: np.ndarray, total: int) -> np.ndarray:
+    """How many of `total` rows each client gets: the cumulative shares, rounded down."""
+    cuts = (np.cumsum(shares)[:-1] * total).astype(np.int64)
+    return np.diff(cuts, prepend=0, append=total)
 
 
 def iid(labels: np.ndarray, clients: int, *, min_per_client: int = 0, rng: np.random.Generator) -> Partition:
     """Rows in random order, cut into parts whose sizes differ by at most one."""
     _check_total(len(labels), clients, min_per_client)
-    return _sorted(np.array_split(rng.permutation(len(labels)), clients))
+    return _cut(rng.permutation(len(labels)), _equal_counts(len(labels), clients))
 
 
 def shards(
@@ -99,9 +101,11 @@ def shards(
     if count > len(labels):
         raise InputError(f"shards_per_client={shards_per_client}: {count} shards cannot be cut from {len(labels)} rows")
     order = rng.permutation(len(labels))
-    pieces = np.array_split(order[np.argsort(labels[order], kind="stable")], count)
-    drawn = rng.permutation(count).reshape(clients, shards_per_client)
-    partition = _sorted([np.concatenate([pieces[piece] for piece in chosen]) for chosen in drawn])
+    by_class = order[np.argsort(labels[order], kind="stable")]
+    client_of_shard, client_of_row = np.empty(count, dtype=np.int64), np.empty(len(labels), dtype=np.int64)
+    client_of_shard[rng.permutation(count)] = np.repeat(np.arange(clients), shards_per_client)
+    client_of_row[by_class] = np.repeat(client_of_shard, _equal_counts(len(labels), count))
+    partition = Partition.by_client(client_of_row, clients)
     _check_sizes(partition, min_per_client, f"shards_per_client={shards_per_client}")
     return partition
 
@@ -112,9 +116,8 @@ def quantity(
     """Clients that differ only in size: the rows beyond `min_per_client` are divided by Dirichlet(alpha)."""
     _check_total(len(labels), clients, min_per_client)
     free = len(labels) - clients * min_per_client
-    cuts = (np.cumsum(rng.dirichlet(np.full(clients, alpha)))[:-1] * free).astype(np.int64)
-    bounds = cuts + min_per_client * np.arange(1, clients)
-    return _sorted(np.split(rng.permutation(len(labels)), bounds))
+    counts = min_per_client + _counts(rng.dirichlet(np.full(clients, alpha)), free)
+    return _cut(rng.permutation(len(labels)), counts)
 
 
 def given(sites: Sequence[np.ndarray], rows: int) -> Partition:
@@ -156,8 +159,16 @@ def make_partition(
     raise InputError(f"partition='{kind}': not one of {', '.join(KINDS)}{did_you_mean(kind, KINDS)}")
 
 
-def _sorted(parts: Sequence[np.ndarray]) -> Partition:
-    return Partition.of([np.sort(part) for part in parts])
+def _cut(order: np.ndarray, counts: np.ndarray) -> Partition:
+    """The first rows in this order go to client 0, the next to client 1, …"""
+    client_of_row = np.empty(len(order), dtype=np.int64)
+    client_of_row[order] = np.repeat(np.arange(len(counts)), counts)
+    return Partition.by_client(client_of_row, len(counts))
+
+
+def _equal_counts(total: int, parts: int) -> np.ndarray:
+    """Sizes that differ by at most one, the larger ones first."""
+    return total // parts + (np.arange(parts) < total % parts)
 
 
 def _check_total(rows: int, clients: int, min_per_client: int) -> None:

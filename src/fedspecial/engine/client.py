@@ -182,8 +182,8 @@ class ClientRunner:
 
     def trained(self, message: Broadcast) -> Tensors:
         """The vectors of a message after training; views of the networks, valid until the next call."""
-        size = len(message.theta)
-        vectors = {message.key(THETA): self.model.vector[:size]}
+        key = message.key(THETA)
+        vectors = {key: self.model.vector[: len(message.vectors[key])]}
         if BUFFERS in message.vectors:
             vectors[BUFFERS] = self.model.buffers
         for name, network in self.networks.items():

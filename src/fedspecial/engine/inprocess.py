@@ -20,6 +20,10 @@ from fedspecial.engine.evaluate import classes_of, fixed_subset
 from fedspecial.engine.payloads import DigestCache, PayloadTracker
 from fedspecial.methods.base import Query
 
+# A generator costs several times as much to make when its code has left the processor's cache, so many are made at
+# once; all of a large round would take much memory.
+_STREAMS = 64
+
 
 @dataclass
 class InProcess:
@@ -38,11 +42,12 @@ class InProcess:
         self, task: int, round: int, clients: Sequence[int], messages: Messages, client_lr: float
     ) -> Iterator[Reply]:
         self.runner.model.check_views()
-        # All at once: a generator costs several times as much to make when its code has left the processor's cache.
-        orders = [stream(self.runner.seed, "batches", task, round, client) for client in clients]
         with preserve_torch_rng():
-            for client, order in zip(clients, orders, strict=True):
-                yield self._train_client(client, messages(client), client_lr, order)
+            for at in range(0, len(clients), _STREAMS):
+                some = clients[at : at + _STREAMS]
+                orders = [stream(self.runner.seed, "batches", task, round, client) for client in some]
+                for client, order in zip(some, orders, strict=True):
+                    yield self._train_client(client, messages(client), client_lr, order)
 
     def _train_client(self, client: int, message: Broadcast, client_lr: float, order: np.random.Generator) -> Reply:
         bytes_down, bytes_once = self._deliver(client, message)
@@ -109,6 +114,8 @@ class InProcess:
 
     def _deliver(self, client: int, message: Broadcast) -> tuple[int, int]:
         """The bytes that go down, and the part of them that is payloads."""
+        if not message.payloads:
+            return broadcast_size(message), 0
         present = self.payloads.deliver(client, message)
         total = broadcast_size(message, present=present)
         return total, total - broadcast_size(message, present=frozenset(message.payloads))

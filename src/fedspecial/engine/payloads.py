@@ -45,8 +45,9 @@ class PayloadTracker:
         present = self.present(client, message)
         for name, tensor in message.payloads.items():
             digest = self.digest(name, tensor)
-            current, clients = self._holders.get(name, ("", set()))
-            self._holders[name] = (digest, {*clients, client} if current == digest else {client})
+            if name not in self._holders or self._holders[name][0] != digest:
+                self._holders[name] = (digest, set())
+            self._holders[name][1].add(client)
         return present
 
     def present(self, client: int, message: Broadcast) -> frozenset[str]:
