@@ -76,15 +76,20 @@ def _before_event(kind: str | None, *, after_rename_of: str | None = None) -> Ca
 
 
 def _in_training(kill: Kill) -> None:
+    """Every backward pass: local training goes to the autograd engine directly, methods call `Tensor.backward`."""
+    import torch
+
     from fedspecial.engine import local
 
-    real = local._gradients
+    def counted(real: Callable[..., Any]) -> Callable[..., Any]:
+        def backward(*args: Any, **kwargs: Any) -> Any:
+            kill()
+            return real(*args, **kwargs)
 
-    def gradients(*args: Any) -> Any:
-        kill()
-        return real(*args)
+        return backward
 
-    local._gradients = gradients
+    torch.Tensor.backward = counted(torch.Tensor.backward)  # type: ignore[method-assign]
+    local._backward = counted(local._backward)
 
 
 def _in_import(kill: Kill) -> None:
