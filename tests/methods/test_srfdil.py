@@ -308,7 +308,7 @@ def test_texts_and_models_without_features_are_refused_in_one_line(tmp_path: Pat
     tokens = torch.randint(1, 50, (32, 6), generator=torch.Generator().manual_seed(0))
     pair = (tokens, torch.arange(32) % 2)
     texts = Benchmark("texts", (Domain.of("t", pair, pair),), ("good", "bad"), kind="text")
-    with pytest.raises(InputError, match=r"method=srfdil: .* not on text data") as caught:
+    with pytest.raises(InputError, match=r"method=srfdil: .* not text data") as caught:
         learn(tmp_path / "a", "srfdil", texts, model="text")
     assert "\n" not in str(caught.value)
     with pytest.raises(InputError, match=r"method=srfdil: .* no `features`") as caught:

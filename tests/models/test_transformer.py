@@ -246,7 +246,7 @@ class TestRefusals:
 
     def test_a_padding_token_that_the_bag_of_words_does_not_know(self, tmp_path: Path) -> None:
         encoder, data = make_encoder(tmp_path / "encoder", padding=3), reviews(tmp_path / "mine")
-        with pytest.raises(InputError, match="it pads with 3; without an encoder only 0 is understood"):
+        with pytest.raises(InputError, match="its tokenizer pads with 3; without an encoder the padding must be 0"):
             catalogue.load("folders", data=data, tokenizer=encoder)
         cut = catalogue.load("folders", data=data, encoder=encoder, length=8).domains[0].train.x
         assert cut.shape[1] == 8
