@@ -44,7 +44,7 @@ def run_with(
     resolved = resolve(settings)
 
     def connect(runner, checkpointer, saved):  # type: ignore[no-untyped-def]
-        pool = ProcessPool(partial(worker_runner, resolved.flat(), data, None, None), workers)
+        pool = ProcessPool(workers, partial(worker_runner, resolved.flat(), data, None, None))
         return engine(runner, ClientStates(checkpointer.blobs, {}), PayloadTracker(), pool)
 
     folder.mkdir(parents=True)

@@ -79,7 +79,7 @@ def test_a_run_stopped_with_two_workers_is_resumed_with_one(tmp_path: Path) -> N
 def test_a_resumed_run_keeps_the_settings_that_determine_its_result(tmp_path: Path) -> None:
     with pytest.raises(StopError):
         learn(tmp_path / "run", "special", lam=0.3, listeners=[stop_in_task_2])
-    with pytest.raises(InputError, match="rounds=9: a resumed run keeps its settings; only workers may change"):
+    with pytest.raises(InputError, match=r"rounds=9: a resumed run keeps its settings; only .*workers may change"):
         fedspecial.resume(tmp_path / "run", benchmark=rotated_blobs(), rounds=9)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from pathlib import Path
 
 from pydantic.dataclasses import dataclass
@@ -16,7 +17,8 @@ from fedspecial.methods.base import ClientContext, Method
 class Misbehaving(Method):
     """FedAvg, but client 2 misbehaves in the second round of the first task, at its second batch.
 
-    how:   "kill" ends the process with SIGKILL, "memory" runs out of memory, "error" raises an exception
+    how:   "kill" ends the process with SIGKILL, "memory" runs out of memory, "error" raises an exception,
+           "wait" hangs after it has written the ID of its Ray node to its file
     times: so often; every occurrence leaves a file in `folder`
     """
 
@@ -29,11 +31,16 @@ class Misbehaving(Method):
         if (context.client, message.task, message.round, context.batch) == (2, 1, 1, 2):
             count = len(list(Path(self.folder).iterdir()))
             if count < self.times:
-                (Path(self.folder) / str(count)).touch()
-                self._misbehave()
+                self._misbehave(Path(self.folder) / str(count))
         return super().loss(context, x, y)
 
-    def _misbehave(self) -> None:
+    def _misbehave(self, occurrence: Path) -> None:
+        occurrence.touch()
+        if self.how == "wait":
+            import ray
+
+            occurrence.write_text(ray.get_runtime_context().get_node_id())
+            time.sleep(120)
         if self.how == "kill":
             os.kill(os.getpid(), signal.SIGKILL)
         raise MemoryError if self.how == "memory" else KeyError("label")

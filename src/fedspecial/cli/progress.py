@@ -13,12 +13,14 @@ from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn, TimeR
 from fedspecial.core.events import (
     CertificateIssued,
     DataNotice,
+    EngineNotice,
     Event,
     RoundFinished,
     RunResumed,
     RunStarted,
     TaskStarted,
     UpdateRefused,
+    WorkerLost,
 )
 
 
@@ -49,8 +51,10 @@ class RunProgress:
     def __call__(self, event: Event) -> None:
         if isinstance(event, RunStarted):
             self._start(event)
-        elif isinstance(event, DataNotice):
+        elif isinstance(event, (DataNotice, EngineNotice)):
             self._say(event.text)
+        elif isinstance(event, WorkerLost):
+            self._say(f"{event.job}: its worker was lost ({event.reason}, attempt {event.attempt})")
         elif isinstance(event, RunResumed):
             self._done = self._first = (event.task - 1) * self._rounds + event.round
             self._say(f"continuing with task {event.task}, round {event.round + 1}")

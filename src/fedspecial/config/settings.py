@@ -165,9 +165,19 @@ class Config(BaseModel):
 
     device: str = Field("cpu", description="Torch device on which clients train and models are evaluated.")
     threads: Count = Field(1, description="Threads of torch. Floating-point sums, and so the result, depend on it.")
-    workers: Workers = Field(
-        1, description="Worker processes for the clients of this run; auto: one per core. Does not change the result."
+    workers: Workers | None = Field(
+        None,
+        description="Worker processes (1 if not set; auto: one per core) or Ray actors (all that fit). Same result.",
     )
+    engine: Literal["local", "ray"] = Field(
+        "local", description="Where the clients run: on this machine, or on Ray (needs the extra ray). Same result."
+    )
+    ray_address: str | None = Field(
+        None,
+        description="A running Ray cluster, auto or host:port; if not set, a Ray is started on this machine.",
+    )
+    cpus_per_client: Positive = Field(1.0, description="CPUs that a Ray actor reserves.")
+    gpus_per_client: NonNegative = Field(0.0, description="GPUs that a Ray actor reserves; 0.25: four share a GPU.")
     eval_every: int = Field(
         1, ge=0, description="Evaluate after every so many rounds; 0: only at the end of each task."
     )
@@ -214,13 +224,14 @@ GROUPS: dict[str, tuple[str, ...]] = {
     ),
     "Model": ("model", "width", "encoder", "weights"),
     "Execution and output": (
-        *("device", "threads", "workers", "eval_every", "eval_cap", "estimate", "checkpoint_seconds", "out"),
+        *("device", "threads", "workers", "engine", "ray_address", "cpus_per_client", "gpus_per_client"),
+        *("eval_every", "eval_cap", "estimate", "checkpoint_seconds", "out"),
     ),
 }
 """The settings by topic, in the order in which they are shown."""
 
 
-EXECUTION = frozenset({"workers"})
+EXECUTION = frozenset({"workers", "engine", "ray_address", "cpus_per_client", "gpus_per_client"})
 """Settings that say how a run is executed and not what it computes: they may change when it is resumed, and do not
 belong to its identity."""
 

@@ -82,6 +82,14 @@ class EngineStarted:
 
 
 @dataclass(frozen=True)
+class EngineNotice:
+    """Something about the execution that the user should know, such as a cluster that others can reach."""
+
+    event: ClassVar[str] = "engine_notice"
+    text: str
+
+
+@dataclass(frozen=True)
 class WorkerLost:
     """A worker ended while it ran a job; the job is run again on another one. It does not change the result.
 
@@ -217,7 +225,7 @@ class RunFinished:
 
 _ENCODER = json.JSONEncoder(allow_nan=False, default=dataclasses.asdict)
 
-EXECUTION_EVENTS = frozenset({EngineStarted.event, WorkerLost.event})
+EXECUTION_EVENTS = frozenset({EngineStarted.event, EngineNotice.event, WorkerLost.event})
 """Events about how a run is executed. All others are the same in every execution of the same run, except for times."""
 
 

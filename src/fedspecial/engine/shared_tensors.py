@@ -13,7 +13,7 @@ from torch import Tensor
 from fedspecial.core.messages import Broadcast
 from fedspecial.engine.jobs import Job, PersonalJob
 
-_INLINE_BYTES = 1 << 14
+INLINE_BYTES = 1 << 14
 """Smaller tensors are sent with the job: a segment of their own would cost more."""
 _OPEN_SEGMENTS = 64
 
@@ -36,12 +36,12 @@ class SharedTensors:
 
     def share_job(self, job: Job) -> Job:
         """The job with large tensors replaced by their place in shared memory."""
-        return _map_messages(job, self._share)
+        return map_messages(job, self._share)
 
     def _share(self, tensor: Tensor) -> Any:
-        if tensor.nbytes < _INLINE_BYTES:
+        if tensor.nbytes < INLINE_BYTES:
             return tensor.detach().cpu().clone()  # a view would be sent with all of its storage
-        key = (tensor.data_ptr(), tuple(tensor.shape), tensor.stride(), tensor.dtype)
+        key = memory_key(tensor)
         self._used.add(key)
         known = self._known.get(key)
         if known is not None and known[1] == tensor._version:
@@ -73,7 +73,7 @@ class AttachedTensors:
         self._open: dict[str, SharedMemory] = {}
 
     def attach_job(self, job: Job) -> Job:
-        return _map_messages(job, self._attach)
+        return map_messages(job, self._attach)
 
     def memory(self, segment: str) -> SharedMemory:
         if segment not in self._open:
@@ -125,7 +125,12 @@ def _view(memory: SharedMemory, shared: SharedTensor) -> Tensor:
     return torch.frombuffer(memory.buf, dtype=shared.dtype, count=count).view(shared.shape)
 
 
-def _map_messages(job: Job, change: Callable[[Any], Any]) -> Job:
+def memory_key(tensor: Tensor) -> Hashable:
+    """Equal for tensors that are the same part of memory, read in the same way."""
+    return (tensor.data_ptr(), tuple(tensor.shape), tensor.stride(), tensor.dtype)
+
+
+def map_messages(job: Job, change: Callable[[Any], Any]) -> Job:
     """The job with `change` applied to every tensor of its messages."""
 
     def changed(message: Broadcast) -> Broadcast:

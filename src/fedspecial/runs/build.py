@@ -100,18 +100,22 @@ def assemble(
 
 
 def local_engine(resolved: RunSettings, benchmark: Benchmark, module: nn.Module | None) -> Connect:
-    """The engine of this machine: this process alone, or worker processes."""
+    """The engine that the settings name: this process alone, worker processes, or Ray actors."""
     config = resolved.config
     workers = min(number_of_workers(config.workers, config.threads), config.clients)
 
     def connect(runner: ClientRunner, checkpointer: Checkpointer, saved: Checkpoint | None) -> Engine:
         states = ClientStates(checkpointer.blobs, saved.clients if saved else {})
         payloads = PayloadTracker(saved.payloads if saved else None)
-        if workers == 1:
+        if workers == 1 and config.engine == "local":
             return InProcess(runner, states, payloads)
         given = benchmark if isinstance(config.benchmark, GivenObject) else None
         build = partial(worker_runner, resolved.flat(), given, module, _object_method(resolved))
-        return PooledEngine(runner, states, payloads, ProcessPool(build, workers, config.threads))
+        if config.engine == "ray":
+            from fedspecial.runs.ray_pool import ray_pool
+
+            return PooledEngine(runner, states, payloads, ray_pool(config, build))
+        return PooledEngine(runner, states, payloads, ProcessPool(workers, build, config.threads))
 
     return connect
 

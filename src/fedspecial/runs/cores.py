@@ -11,6 +11,6 @@ def available_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def number_of_workers(workers: int | Literal["auto"], threads: int) -> int:
+def number_of_workers(workers: int | Literal["auto"] | None, threads: int) -> int:
     """The setting `workers` as a number; auto leaves each worker the cores for its threads."""
-    return max(1, available_cores() // threads) if workers == "auto" else workers
+    return max(1, available_cores() // threads) if workers == "auto" else workers or 1

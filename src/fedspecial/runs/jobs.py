@@ -167,7 +167,9 @@ def parallel_runs(jobs: Sequence[Job]) -> int:
     """How many of these runs fit on the machine's cores at the same time, with their workers and threads."""
 
     def cores_of(job: Job) -> int:
+        if job.settings.get("engine") == "ray":  # such a run takes all the CPUs that Ray has
+            return available_cores()
         threads = int(job.settings.get("threads", 1))
-        return threads * number_of_workers(job.settings.get("workers", 1), threads)
+        return threads * number_of_workers(job.settings.get("workers"), threads)
 
     return max(1, available_cores() // max((cores_of(job) for job in jobs), default=1))
