@@ -1,4 +1,4 @@
-"""Your own arrays and your own network: three scanners that measure the same two tissues with different offsets."""
+"""A run on your own arrays with your own network: three scanners that measure the same two tissues differently."""
 
 from __future__ import annotations
 

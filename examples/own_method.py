@@ -1,4 +1,4 @@
-"""A method of your own: one class in one file. Run it with
+"""A user-defined method: one class in one file. Run it with
 
 fedspecial run digits-shift method=examples/own_method.py:Fading fade=0.5
 """
@@ -13,7 +13,7 @@ from fedspecial.methods.base import StepReport
 
 @dataclass(frozen=True)
 class Fading(Method):
-    """SPECIAL with a pull that fades as a task goes on: θ ← (θ̄ + λ_t·a)/(1 + λ_t), λ_t = lam·fade^t."""
+    """SPECIAL whose pull to the anchor becomes weaker during a task: θ ← (θ̄ + λ_t·a)/(1 + λ_t), λ_t = lam·fade^t."""
 
     lam: float = 0.2
     fade: float = 0.8

@@ -1,4 +1,4 @@
-"""Chromium, driven in the WebDriver protocol, for tests that open a page as a reader does."""
+"""Chromium, controlled through the WebDriver protocol, for tests that open a page as a reader does."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import pytest
 
 OPTIONS = [
     *("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"),
-    # No name is resolved and no address but this machine's is connected to, whatever a page asks for.
+    # A page can connect to this machine only: no host name is resolved.
     "--host-resolver-rules=MAP * ~NOTFOUND , EXCLUDE 127.0.0.1",
 ]
 
@@ -38,11 +38,11 @@ class Browser:
 
     def __init__(self, port: int) -> None:
         self._base = f"http://127.0.0.1:{port}"
-        wanted = {
+        capabilities = {
             "goog:chromeOptions": {"args": OPTIONS, "binary": shutil.which("chromium")},
             "goog:loggingPrefs": {"browser": "ALL", "performance": "ALL"},
         }
-        reply = self._request("POST", "/session", {"capabilities": {"alwaysMatch": wanted}})
+        reply = self._request("POST", "/session", {"capabilities": {"alwaysMatch": capabilities}})
         self._session = f"/session/{reply['sessionId']}"
 
     def _request(self, verb: str, path: str, body: dict[str, Any] | None = None) -> Any:
@@ -65,7 +65,7 @@ class Browser:
         return found
 
     def requested_urls(self) -> set[str]:
-        """Everything that was requested since this was last called."""
+        """The URLs requested since the last call."""
         messages = [json.loads(entry["message"])["message"] for entry in self.log("performance")]
         return {m["params"]["request"]["url"] for m in messages if m["method"] == "Network.requestWillBeSent"}
 
@@ -81,7 +81,7 @@ def free_port() -> int:
 
 @contextmanager
 def chromium() -> Iterator[Browser]:
-    """A browser that ends with the block."""
+    """A browser that is closed at the end of the `with` block."""
     require_chromium()
     port = free_port()
     with subprocess.Popen(["chromedriver", f"--port={port}"], stdout=subprocess.DEVNULL) as driver:

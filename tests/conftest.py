@@ -12,10 +12,10 @@ import pytest
 
 from processes import Fork
 
-# Sums depend on the number of threads, and two workers with two each would only get in each other's way.
+# Sums depend on the number of threads, and test workers with several threads each would compete for the cores.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-# A federation that learns two domains in well under a second, and commits every round.
+# A run that learns two domains in well under a second and writes a checkpoint after every round.
 TINY = [
     *("digits-shift", "domains=paper,neon", "cap=200", "model=mlp", "width=8"),
     *("rounds=3", "local_steps=3", "clients=4", "clients_per_round=2"),
@@ -26,7 +26,7 @@ TINY = [
 @pytest.fixture(scope="session")
 def fork(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fork]:
     if not sys.platform.startswith("linux"):
-        pytest.skip("these tests look into /proc")
+        pytest.skip("these tests read /proc")
     process = Fork(tmp_path_factory.mktemp("fork"))
     yield process
     process.close()
@@ -34,7 +34,7 @@ def fork(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fork]:
 
 @pytest.fixture(scope="module")
 def rendered() -> Iterator[None]:
-    """The embedded benchmark is rendered once for a whole module."""
+    """The embedded benchmark is rendered once per test module."""
     from fedspecial.data.benchmarks import digits_shift
 
     with pytest.MonkeyPatch.context() as patch:
@@ -49,9 +49,9 @@ def tiny() -> list[str]:
 
 
 @pytest.fixture(scope="session")
-def whole(fork: Fork, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The run directory of the small run, never interrupted."""
-    folder = tmp_path_factory.mktemp("whole") / "run"
+def finished_run(fork: Fork, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The run directory of the small run, finished without an interruption."""
+    folder = tmp_path_factory.mktemp("finished") / "run"
     outcome = fork("run", *TINY, f"out={folder}")
     assert outcome.code == 0, outcome.stderr
     return folder

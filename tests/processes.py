@@ -1,4 +1,4 @@
-"""The command line in real processes, started quickly."""
+"""Run the command line in real processes that start quickly."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class Outcome:
     seconds: float = 0.0
 
     @property
-    def complaint(self) -> str:
-        """The one line on standard error of a command that was refused."""
+    def error_line(self) -> str:
+        """The message of a refused command, which is the only line on standard error."""
         lines = self.stderr.splitlines()
         assert self.code == 2, self
         assert len(lines) == 1, self
@@ -47,7 +47,7 @@ def fresh(*argv: object, **environment: str) -> Outcome:
 
 
 class Fork:
-    """``fork("run", "digits-shift", ...)`` runs `fedspecial` in a forked process of its own."""
+    """``fork("run", "digits-shift", ...)`` runs `fedspecial` in a forked process."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -59,17 +59,17 @@ class Fork:
     def __call__(
         self,
         *argv: object,
-        die: Sequence[object] | None = None,
+        kill_at: Sequence[object] | None = None,
         kill_after: float | None = None,
     ) -> Outcome:
         files = [self.folder / "stdout", self.folder / "stderr"]
         for path in files:
             path.write_text("")
-        wish = {"argv": [str(part) for part in argv], "stdout": str(files[0]), "stderr": str(files[1])}
-        wish |= {"folder": str(self.folder), "die": die, "kill_after": kill_after}
+        request = {"argv": [str(part) for part in argv], "stdout": str(files[0]), "stderr": str(files[1])}
+        request |= {"folder": str(self.folder), "kill_at": kill_at, "kill_after": kill_after}
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps(wish) + "\n")
+        self._process.stdin.write(json.dumps(request) + "\n")
         self._process.stdin.flush()
         code, seconds = json.loads(self._process.stdout.readline())
         return Outcome(code, files[0].read_text(), files[1].read_text(), seconds)

@@ -1,4 +1,4 @@
-"""The arrows of docs/concepts/architecture.md point inwards only, and what must be light stays light."""
+"""Packages import only what docs/concepts/architecture.md allows, and some modules must not need torch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import fedspecial
 
 SOURCE = Path(fedspecial.__file__).parent
 
-# Room → rooms it may import; `errors` and `config` are leaves that everyone may use.
+# Package → packages it may import.
 MAY_IMPORT = {
     "errors": set(),
     "config": {"errors", "methods", "models", "data"},
@@ -43,43 +43,45 @@ FLOWER_MAY_IMPORT = {
 
 def imports_of(path: Path, package: str = "fedspecial") -> set[str]:
     """The parts of a package that a file imports."""
-    rooms, depth = set(), package.count(".") + 1
+    parts, depth = set(), package.count(".") + 1
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         names = []
         if isinstance(node, ast.ImportFrom) and node.module:
             names = [node.module] if node.module != package else [f"{package}.{a.name}" for a in node.names]
         elif isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
-        rooms |= {name.split(".")[depth] for name in names if name.startswith(f"{package}.")}
-    return rooms
+        parts |= {name.split(".")[depth] for name in names if name.startswith(f"{package}.")}
+    return parts
 
 
-@pytest.mark.parametrize("room", MAY_IMPORT)
-def test_arrows_point_inwards(room: str) -> None:
-    files = [SOURCE / f"{room}.py"] if (SOURCE / f"{room}.py").exists() else sorted((SOURCE / room).rglob("*.py"))
+@pytest.mark.parametrize("package", MAY_IMPORT)
+def test_a_package_imports_only_allowed_packages(package: str) -> None:
+    files = (
+        [SOURCE / f"{package}.py"] if (SOURCE / f"{package}.py").exists() else sorted((SOURCE / package).rglob("*.py"))
+    )
     assert files
     for path in files:
-        strangers = imports_of(path) - MAY_IMPORT[room] - {room}
-        assert not strangers, f"{path.relative_to(SOURCE)} imports {sorted(strangers)}"
+        forbidden = imports_of(path) - MAY_IMPORT[package] - {package}
+        assert not forbidden, f"{path.relative_to(SOURCE)} imports {sorted(forbidden)}"
 
 
 @pytest.mark.parametrize("part", FLOWER_MAY_IMPORT)
-def test_arrows_between_the_parts_of_flower_point_inwards(part: str) -> None:
+def test_a_part_of_flower_imports_only_allowed_parts(part: str) -> None:
     folder = SOURCE / "flower"
     files = [folder / f"{part}.py"] if (folder / f"{part}.py").exists() else sorted((folder / part).glob("*.py"))
     assert files
     for path in files:
-        strangers = imports_of(path, "fedspecial.flower") - FLOWER_MAY_IMPORT[part] - {part}
-        assert not strangers, f"{path.relative_to(SOURCE)} imports {sorted(strangers)}"
+        forbidden = imports_of(path, "fedspecial.flower") - FLOWER_MAY_IMPORT[part] - {part}
+        assert not forbidden, f"{path.relative_to(SOURCE)} imports {sorted(forbidden)}"
 
 
-def test_every_part_of_flower_has_its_arrows() -> None:
+def test_every_part_of_flower_has_an_import_rule() -> None:
     parts = {path.stem for path in (SOURCE / "flower").iterdir() if not path.name.startswith("_")}
     assert parts == set(FLOWER_MAY_IMPORT)
 
 
 @pytest.mark.parametrize("module", ["fedspecial", "fedspecial.theory", "fedspecial.cli.main", "fedspecial.config"])
-def test_it_imports_with_torch_blocked(module: str) -> None:
+def test_a_light_module_imports_with_torch_blocked(module: str) -> None:
     code = f"import sys; sys.modules['torch'] = None; import {module}"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
@@ -92,11 +94,11 @@ def test_files_are_short() -> None:
 
 def test_nothing_unpickles() -> None:
     for path in SOURCE.rglob("*.py"):
-        rooms = {
+        imported = {
             alias.name.split(".")[0]
             for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
             if isinstance(node, ast.Import)
             for alias in node.names
         }
-        assert not rooms & {"pickle", "dill", "joblib", "cloudpickle"} or path.name == "workers.py", path
+        assert not imported & {"pickle", "dill", "joblib", "cloudpickle"} or path.name == "workers.py", path
         assert "torch.load(" not in path.read_text(encoding="utf-8"), path

@@ -34,7 +34,7 @@ QUICK = {
 
 
 def rotated_blobs(tasks: int = 3, rows: int = 96, classes: int = 3) -> Benchmark:
-    """Gaussian classes, seen through another rotation in every task: same labels, other inputs."""
+    """Gaussian classes, rotated differently in every task: same labels, different inputs."""
     domains = []
     for task in range(tasks):
         generator = torch.Generator().manual_seed(task)
@@ -66,14 +66,14 @@ def images(tasks: int = 2, rows: int = 64, size: int = 8) -> Benchmark:
 
 
 def growing() -> Benchmark:
-    """Each task brings two new classes."""
+    """Each task adds two new classes."""
     pairs = [(domain.train.x, domain.train.y + 2 * task) for task, domain in enumerate(images(tasks=2).domains)]
     domains = tuple(Domain.of(f"t{number}", pair, pair) for number, pair in enumerate(pairs, start=1))
     return Benchmark("grows", domains, tuple("abcd"), incremental="class")
 
 
 def texts(tasks: int = 2) -> Benchmark:
-    """Token ids: class 1 uses other words than class 0, and every task has words of its own."""
+    """Token ids: the two classes use different tokens, and every task uses its own tokens."""
     domains = []
     for task in range(tasks):
         generator = torch.Generator().manual_seed(task)
@@ -86,7 +86,7 @@ def texts(tasks: int = 2) -> Benchmark:
 def learn(
     folder: Path, method: Any = "fedavg", benchmark: Benchmark | None = None, *, pictures: bool = False, **settings: Any
 ) -> Result:
-    """A whole run in `folder`, by default without its pictures, which take longer than the learning."""
+    """A complete run in `folder`, by default without figures, because drawing them takes longer than training."""
     settings = {**QUICK, "model": "mlp", "width": 8, **settings}
     skipped = {} if pictures else dict.fromkeys(("draw_matrix", "draw_curves", "draw_drift"), DEFAULT)
     with patch.multiple(execution, **skipped) if skipped else contextlib.nullcontext():
@@ -94,13 +94,13 @@ def learn(
 
 
 def learn_settings(folder: Path, **settings: Any) -> Result:
-    """A whole run of a named benchmark, without its pictures."""
+    """A complete run of a named benchmark, without figures."""
     with patch.multiple(execution, **dict.fromkeys(("draw_matrix", "draw_curves", "draw_drift"), DEFAULT)):
         return fedspecial.run(out=folder, **settings)
 
 
 def begin(folder: Path, method: str = "fedavg", benchmark: Benchmark | None = None, **settings: Any) -> Run:
-    """A run that is ready for its first round, with its parts in the open."""
+    """A run before its first round, for tests that inspect or change its parts."""
     benchmark = benchmark or rotated_blobs()
     module, method_object = settings.pop("module", None), settings.pop("method_object", None)
     settings = {**QUICK, "model": "mlp", "width": 8, "benchmark": given_object("test"), "method": method, **settings}
@@ -110,14 +110,14 @@ def begin(folder: Path, method: str = "fedavg", benchmark: Benchmark | None = No
 
 
 def play(run: Run) -> Run:
-    """All rounds of a run that `begin` made ready."""
+    """Execute all rounds of a run that `begin` prepared."""
     with contextlib.closing(run.log), torch_settings(run.config):
         loop.learn(run)
     return run
 
 
 class Scalar(nn.Module):
-    """One weight: enough to follow a run with pencil and paper."""
+    """One weight, so that a run can be computed by hand."""
 
     def __init__(self, start: float = 0.0) -> None:
         super().__init__()
@@ -128,7 +128,7 @@ class Scalar(nn.Module):
 
 
 def points(*tasks: list[float]) -> Benchmark:
-    """One domain a task; client m holds the one number tasks[i][m]."""
+    """One domain per task; the data of client m is the single number tasks[i][m]."""
     domains = []
     for number, values in enumerate(tasks, start=1):
         x, y = torch.tensor(values).view(-1, 1), torch.zeros(len(values), dtype=torch.int64)

@@ -1,4 +1,4 @@
-"""Every run of SPECIAL carries a certificate: in its events, its result, its picture and on the console."""
+"""Every run of SPECIAL has a certificate: in its events, its result, a figure and on the console."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ Events = list[dict[str, Any]]
 
 
 @pytest.fixture(scope="module")
-def honest(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("honest") / "run"
+def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("run_folder") / "run"
     learn(folder, "special", lam=0.3, pictures=True)
     return folder
 
 
 @pytest.fixture
-def events(honest: Path) -> Events:
-    return read_events(honest / "events.jsonl")
+def events(run_folder: Path) -> Events:
+    return read_events(run_folder / "events.jsonl")
 
 
-def test_an_honest_run_holds(events: Events) -> None:
+def test_the_certificate_of_an_unchanged_run_holds(events: Events) -> None:
     issued = of_kind(events, "certificate")
     assert [certificate["task"] for certificate in issued] == [1, 2, 3]
     assert [certificate["summary"]["status"] for certificate in issued] == ["not anchored", "holds", "holds"]
@@ -43,13 +43,13 @@ def test_an_honest_run_holds(events: Events) -> None:
         assert "weights only" in certificate["summary"]["scope"]
 
 
-def test_a_certificate_stands_before_the_row_of_its_task(events: Events) -> None:
+def test_a_certificate_is_written_before_the_task_finished_event_of_its_task(events: Events) -> None:
     kinds = [event["event"] for event in events]
     assert kinds.index("certificate") + 1 == kinds.index("task_finished")
 
 
-def test_the_events_of_the_rounds_are_its_only_source(events: Events) -> None:
-    """Issued again from the file it gives the same, and the command's reader agrees with it."""
+def test_a_certificate_is_computed_from_the_events_of_the_rounds_only(events: Events) -> None:
+    """Computing it again from the file gives the same certificate, and so does `certify`."""
     for issued in of_kind(events, "certificate"):
         again = issue(events, issued["task"])
         assert (again.summary, again.rounds) == (issued["summary"], issued["rounds"])
@@ -58,16 +58,16 @@ def test_the_events_of_the_rounds_are_its_only_source(events: Events) -> None:
     ]
 
 
-def test_result_card_and_picture_carry_it(honest: Path, events: Events) -> None:
-    result = json.loads((honest / "result.json").read_text())
+def test_the_certificate_is_in_the_result_the_readme_and_the_figure(run_folder: Path, events: Events) -> None:
+    result = json.loads((run_folder / "result.json").read_text())
     assert result["certificates"] == [issued["summary"] for issued in of_kind(events, "certificate")]
-    assert "in 2 of 2 anchored tasks (weights only)" in (honest / "README.md").read_text()
-    assert (honest / "drift.png").read_bytes().startswith(b"\x89PNG")
-    assert not list(honest.glob(".drift*"))
+    assert "in 2 of 2 anchored tasks (weights only)" in (run_folder / "README.md").read_text()
+    assert (run_folder / "drift.png").read_bytes().startswith(b"\x89PNG")
+    assert not list(run_folder.glob(".drift*"))
 
 
 @pytest.mark.parametrize("method", ["fedavg", "fedprox", "special-c"])
-def test_without_an_anchor_at_the_server_nothing_is_claimed(tmp_path: Path, method: str) -> None:
+def test_without_an_anchor_on_the_server_there_is_no_certificate(tmp_path: Path, method: str) -> None:
     assert learn(tmp_path / "run", method, pictures=True).certificates is None
     assert not (tmp_path / "run" / "drift.png").exists()
     assert "ertificate" not in (tmp_path / "run" / "README.md").read_text()
@@ -76,14 +76,14 @@ def test_without_an_anchor_at_the_server_nothing_is_claimed(tmp_path: Path, meth
         assert issued["rounds"] == []
 
 
-def grown(name: str, factor: float) -> Callable[[dict[str, Any]], None]:
+def scaled(name: str, factor: float) -> Callable[[dict[str, Any]], None]:
     def change(event: dict[str, Any]) -> None:
         event[name] *= factor
 
     return change
 
 
-@pytest.mark.parametrize("change", [grown("drift", 5), grown("max_client_delta", 0.01)])
+@pytest.mark.parametrize("change", [scaled("drift", 5), scaled("max_client_delta", 0.01)])
 def test_a_run_that_contradicts_itself_is_reported_as_a_bug(
     events: Events, change: Callable[[dict[str, Any]], None]
 ) -> None:
@@ -94,7 +94,7 @@ def test_a_run_that_contradicts_itself_is_reported_as_a_bug(
     assert "this is a bug in the run" in certificate_line(certificate)
 
 
-def test_a_broken_link_with_an_estimated_constant_is_a_wrong_constant(events: Events) -> None:
+def test_a_violated_bound_with_an_estimated_constant_is_reported_as_a_wrong_constant(events: Events) -> None:
     for event in of_kind(events, "round"):
         event["max_grad"] = 1e-6
     certificate = issue(events, 3)
@@ -102,7 +102,7 @@ def test_a_broken_link_with_an_estimated_constant_is_a_wrong_constant(events: Ev
     assert "a constant is wrong" in certificate_line(certificate)
 
 
-def test_links_with_a_gradient_bound_are_left_out_where_steps_are_not_plain_gradients(events: Events) -> None:
+def test_bounds_from_gradient_norms_are_left_out_where_steps_are_not_plain_gradients(events: Events) -> None:
     for event in of_kind(events, "round"):
         event |= {"max_grad": 1e-6, "plain_sgd": False}
     assert issue(events, 3).summary["status"] == "holds"
@@ -117,13 +117,13 @@ def test_certificates_hold_whatever_the_clients_do(tmp_path: Path, settings: dic
 
 
 @pytest.mark.parametrize("policy", ["average", "mean-only", "local"])
-def test_batch_norm_statistics_do_not_count(tmp_path: Path, policy: str) -> None:
+def test_batch_norm_statistics_are_not_part_of_the_certificate(tmp_path: Path, policy: str) -> None:
     settings = {"model": "cnn", "width": 4, "batch_norm": policy, "client_lr": 0.01, "estimate": True}
     result = learn(tmp_path / "run", "special", images(), lam=0.3, **settings)
     assert [task["status"] for task in result.certificates or []] == ["not anchored", "holds"]
 
 
-def test_the_console_says_it_in_one_line(events: Events) -> None:
+def test_the_console_shows_the_certificate_in_one_line(events: Events) -> None:
     issued = of_kind(events, "certificate")[1]
     line = certificate_line(CertificateIssued(2, issued["summary"], issued["rounds"]))
     assert line.startswith("task 2: ")

@@ -1,4 +1,4 @@
-"""Constants estimated as a run goes: they disturb nothing, survive a resume, and come out right where known."""
+"""Constants estimated during a run: estimating does not change the run, can be resumed, and is correct where known."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def estimates_of(folder: Path) -> list[dict[str, Any]]:
 
 
 class Dropping(nn.Module):
-    """Uses torch's own generator and BatchNorm: both must come out as if nobody had looked."""
+    """Uses torch's global generator and BatchNorm; estimating must leave both unchanged."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -45,7 +45,7 @@ class Dropping(nn.Module):
 
 @pytest.mark.parametrize("policy", ["average", "mean-only", "local"])
 @pytest.mark.parametrize("method", ["special", "special-c", "fedavg"])
-def test_the_model_is_the_same_with_and_without(tmp_path: Path, method: str, policy: str) -> None:
+def test_the_model_is_the_same_with_and_without_estimates(tmp_path: Path, method: str, policy: str) -> None:
     torch.manual_seed(0)
     start = Dropping().state_dict()
     hashes, state = [], torch.get_rng_state()
@@ -59,7 +59,7 @@ def test_the_model_is_the_same_with_and_without(tmp_path: Path, method: str, pol
     assert hashes[0] == hashes[1]
 
 
-def test_every_round_and_every_task_leaves_its_estimates_with_their_kinds(tmp_path: Path) -> None:
+def test_every_round_and_every_task_has_an_event_with_its_estimates_and_their_kinds(tmp_path: Path) -> None:
     learn(tmp_path / "run", "special", lam=0.3, estimate=True)
     made = estimates_of(tmp_path / "run")
     assert [(e["task"], e["round"]) for e in made] == [(t, r) for t in (1, 2, 3) for r in (0, 1, 2, None)]
@@ -74,7 +74,7 @@ def test_every_round_and_every_task_leaves_its_estimates_with_their_kinds(tmp_pa
     assert all(e["max_grad"] > 0 for e in of_kind(read_events(tmp_path / "run" / "events.jsonl"), "round"))
 
 
-def test_the_forgetting_cap_is_known_once_constants_are(tmp_path: Path) -> None:
+def test_the_forgetting_cap_is_known_if_constants_are_estimated(tmp_path: Path) -> None:
     plain = learn(tmp_path / "plain", "special", lam=0.3).certificates or []
     watched = learn(tmp_path / "watched", "special", lam=0.3, estimate=True).certificates or []
     assert [task["forgetting_cap"] for task in plain] == [None] * 3
@@ -91,32 +91,32 @@ class StopError(Exception):
     pass
 
 
-@pytest.mark.parametrize("place", [(1, 1), (2, 0), (2, 2), (3, 1)])
-def test_resumed_estimates_equal_uninterrupted_ones(tmp_path: Path, place: tuple[int, int]) -> None:
+@pytest.mark.parametrize("position", [(1, 1), (2, 0), (2, 2), (3, 1)])
+def test_resumed_estimates_equal_uninterrupted_ones(tmp_path: Path, position: tuple[int, int]) -> None:
     def stop(event: Event) -> None:
-        if isinstance(event, RoundFinished) and (event.task, event.round) == place:
+        if isinstance(event, RoundFinished) and (event.task, event.round) == position:
             raise StopError
 
-    learn(tmp_path / "whole", "special", lam=0.3, estimate=True)
+    learn(tmp_path / "uninterrupted", "special", lam=0.3, estimate=True)
     with pytest.raises(StopError):
-        learn(tmp_path / "cut", "special", lam=0.3, estimate=True, listeners=[stop])
-    resume(tmp_path / "cut", benchmark=rotated_blobs())
+        learn(tmp_path / "stopped", "special", lam=0.3, estimate=True, listeners=[stop])
+    resume(tmp_path / "stopped", benchmark=rotated_blobs())
     found, expected = (
         [
-            timeless(event)
+            without_times(event)
             for event in read_events(tmp_path / name / "events.jsonl")
             if event["event"] not in EXECUTION_EVENTS
         ]
-        for name in ("cut", "whole")
+        for name in ("stopped", "uninterrupted")
     )
     assert found == expected
 
 
-def timeless(event: dict[str, Any]) -> dict[str, Any]:
+def without_times(event: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in event.items() if not key.startswith("seconds")}
 
 
-def test_pairs_added_up_one_by_one_give_what_the_theory_gives_for_all_at_once() -> None:
+def test_estimates_from_pairs_added_one_by_one_equal_those_of_the_theory_package() -> None:
     generator = torch.Generator().manual_seed(0)
     centers = torch.randn(4, 1, 50, generator=generator)
     pairs = centers + 0.3 * torch.randn(4, 2, 50, generator=generator)
@@ -133,7 +133,7 @@ def test_pairs_added_up_one_by_one_give_what_the_theory_gives_for_all_at_once() 
     assert found["alignment"].value == pytest.approx(estimators.alignment(old.numpy(), sums).value, rel=1e-5)
 
 
-def test_some_of_many_clients_give_an_unbiased_spread() -> None:
+def test_a_sample_of_clients_gives_an_unbiased_gradient_spread() -> None:
     rng = np.random.default_rng(0)
     gradients = torch.from_numpy(rng.standard_normal((8, 30))).float()
     exact = float(((gradients - gradients.mean(0)) ** 2).sum(1).mean())
@@ -146,7 +146,7 @@ def test_some_of_many_clients_give_an_unbiased_spread() -> None:
     assert np.mean(squares) == pytest.approx(exact, rel=0.03)
 
 
-def test_on_logistic_regression_the_gradient_and_its_curvature_are_the_exact_ones(tmp_path: Path) -> None:
+def test_gradient_and_smoothness_of_logistic_regression_equal_the_exact_ones(tmp_path: Path) -> None:
     """Full batches: the estimates have no noise, so they can be compared with the formulas."""
     run = begin(tmp_path / "run", "special", model="logistic", width=None, batch_size=10_000, clients=4)
     with contextlib.closing(run.log):
@@ -154,18 +154,18 @@ def test_on_logistic_regression_the_gradient_and_its_curvature_are_the_exact_one
     samples, rows = run.federation.domain(1).train, [run.federation.rows(1, client) for client in range(4)]
     weights = run.vector.clone().requires_grad_()
 
-    def loss(flat: torch.Tensor, mine: np.ndarray) -> torch.Tensor:
-        logits = samples.x[mine] @ flat[:18].view(3, 6).T + flat[18:]
-        return nn.functional.cross_entropy(logits, samples.y[mine])
+    def loss(flat: torch.Tensor, client_rows: np.ndarray) -> torch.Tensor:
+        logits = samples.x[client_rows] @ flat[:18].view(3, 6).T + flat[18:]
+        return nn.functional.cross_entropy(logits, samples.y[client_rows])
 
-    gradient = torch.autograd.grad(sum(loss(weights, mine) for mine in rows) / 4, weights)[0]  # type: ignore[arg-type]
+    gradient = torch.autograd.grad(sum(loss(weights, client_rows) for client_rows in rows) / 4, weights)[0]  # type: ignore[arg-type]
     assert event.estimates["end_grad_norm"].value == pytest.approx(float(gradient.norm()), rel=1e-4)
     hessian = torch.autograd.functional.hessian(lambda flat: loss(flat, rows[0]), run.vector)
     largest = float(torch.linalg.eigvalsh(hessian)[-1])  # type: ignore[arg-type]
     assert 0.7 * largest <= event.estimates["smoothness"].value <= 1.01 * largest
 
 
-def test_on_a_quadratic_power_iteration_finds_the_largest_curvature(
+def test_power_iteration_finds_the_largest_curvature_of_a_quadratic(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = begin(tmp_path / "run", "special")
@@ -177,7 +177,7 @@ def test_on_a_quadratic_power_iteration_finds_the_largest_curvature(
     assert found.value == pytest.approx(7.0, rel=1e-3)
 
 
-def test_frozen_weights_are_left_out(tmp_path: Path) -> None:
+def test_frozen_weights_have_zero_gradients(tmp_path: Path) -> None:
     module = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 3))
     module[0].requires_grad_(False)
     run = begin(tmp_path / "run", "special", module=module)
@@ -197,7 +197,7 @@ def test_a_model_that_diverged_has_no_constants(tmp_path: Path) -> None:
     assert estimate.END_GRADIENT not in run.server.tensors
 
 
-def test_a_client_without_samples_is_passed_over(tmp_path: Path) -> None:
+def test_a_client_without_samples_is_skipped(tmp_path: Path) -> None:
     settings = {
         "min_per_client": 0,
         "alpha": 0.05,
@@ -210,8 +210,8 @@ def test_a_client_without_samples_is_passed_over(tmp_path: Path) -> None:
     assert estimates_of(tmp_path / "run")
 
 
-def test_the_estimates_stay_out_of_rounds_that_are_only_played(tmp_path: Path) -> None:
-    """Off means off: no event, no number in the update, no vector at the server."""
+def test_a_run_without_estimates_has_no_trace_of_them(tmp_path: Path) -> None:
+    """There is no event and no tensor on the server."""
     run = begin(tmp_path / "run", "special")
     with contextlib.closing(run.log):
         loop.learn(run)

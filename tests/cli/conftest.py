@@ -13,7 +13,7 @@ Call = Callable[..., Outcome]
 
 @pytest.fixture
 def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Call:
-    """``call("run", ...)`` is the command line in this process, in an empty folder of its own."""
+    """``call("run", ...)`` runs the command line in this process, in an empty folder."""
     from fedspecial.cli.main import main
 
     monkeypatch.chdir(tmp_path)
@@ -23,7 +23,7 @@ def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tm
         monkeypatch.setattr(sys, "argv", ["fedspecial", *map(str, argv)])
         with pytest.raises(SystemExit) as end:
             main()
-        said = capsys.readouterr()
-        return Outcome(int(end.value.code or 0), said.out, said.err)
+        output = capsys.readouterr()
+        return Outcome(int(end.value.code or 0), output.out, output.err)
 
     return command

@@ -1,4 +1,4 @@
-"""Bad input is one line that names the field and the value, exit code 2; nothing is left behind or overwritten."""
+"""Bad input gives one line that names the field and the value, and exit code 2. No file is created or overwritten."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ RUN = {
     "a misspelt common setting": ("client_per_round=2", "client_per_round", "did you mean 'clients_per_round'?"),
     "a setting of another method": ("method=fedavg lam=1", "lam", "fedavg has no settings of its own"),
     "a misspelt method": ("method=specal", "method='specal'", "did you mean 'special'?"),
-    "a method that is nothing like one": ("method=xyz", "method='xyz'", "known: fedavg, fedprox, fedcil, mfcl, srfdil"),
-    "a method file that is not there": ("method=nowhere.py:Mine", "method='nowhere.py:Mine'", "cannot be imported"),
-    "a method class that is not there": ("method=fedspecial.errors:Mine", "there is no 'Mine' in fedspecial.errors"),
+    "a method unlike any known one": ("method=xyz", "method='xyz'", "known: fedavg, fedprox, fedcil, mfcl, srfdil"),
+    "a method file that does not exist": ("method=nowhere.py:Mine", "method='nowhere.py:Mine'", "cannot be imported"),
+    "a method class that does not exist": ("method=fedspecial.errors:Mine", "there is no 'Mine' in fedspecial.errors"),
     "more clients a round than clients": ("clients=3 clients_per_round=4", "clients_per_round=4", "clients=3"),
     "no clients": ("clients=0", "clients=0", "greater than or equal to 1"),
     "a negative lam": ("lam=-0.1", "lam=-0.1", "greater than or equal to 0"),
-    "a lam that is no number": ("lam=much", "lam=much", "valid number"),
+    "a lam that is not a number": ("lam=much", "lam=much", "valid number"),
     "lam nan": ("lam=nan", "lam=nan", "finite number"),
     "lam inf": ("lam=.inf", "lam=inf", "finite number"),
     "mu nan": ("mu=.nan", "mu=nan", "finite number"),
@@ -48,10 +48,10 @@ RUN = {
     "alpha zero": ("alpha=0", "alpha=0", "greater than 0"),
     "alpha inf": ("alpha=.inf", "alpha=inf", "finite number"),
     "momentum one": ("momentum=1", "momentum=1", "less than 1"),
-    "half a seed": ("seed=1.5", "seed=1.5", "valid integer"),
+    "a seed that is not an integer": ("seed=1.5", "seed=1.5", "valid integer"),
     "a negative seed": ("seed=-1", "seed=-1", "greater than or equal to 0"),
     "no rounds": ("rounds=0", "rounds=0", "greater than or equal to 1"),
-    "a cap of nothing": ("cap=0", "cap=0", "greater than or equal to 1"),
+    "a cap of zero": ("cap=0", "cap=0", "greater than or equal to 1"),
     "an unknown optimizer": ("optimizer=adam", "optimizer=adam", "'sgd' or 'adamw'"),
     "an unknown batch_norm": ("batch_norm=global", "batch_norm=global", "'average', 'mean-only' or 'local'"),
     "both lam and mu": ("lam=0.1 mu=2", "lam=0.1 and mu=2", "give one"),
@@ -62,56 +62,56 @@ RUN = {
     "the benchmark given twice": ("benchmark=heart", "benchmark", "given twice", "digits-shift", "heart"),
     "a setting without a value": ("domains=", "domains=", "no value"),
     "a value without a setting": ("photo", "'photo'", "expected key=value"),
-    "a domain that is not there": ("domains=paper,foto", "domains=foto", "did you mean 'photo'?"),
+    "a domain that does not exist": ("domains=paper,foto", "domains=foto", "did you mean 'photo'?"),
     "a domain given twice": ("domains=paper,paper", "paper", "twice"),
     "a misspelt model": ("model=resnet", "model=resnet", "did you mean 'resnet18'?"),
     "a model that does not fit the data": ("model=text", "model=text", "3×32×32"),
     "a width for a model without one": ("model=logistic width=4", "width=4", "logistic"),
-    "weights that are not there": ("weights=no.safetensors", "weights=no.safetensors", "cannot be read"),
+    "weights that do not exist": ("weights=no.safetensors", "weights=no.safetensors", "cannot be read"),
 }
 
 
 @pytest.mark.parametrize("case", RUN)
-def test_a_run_is_refused(call: Call, tmp_path: Path, case: str) -> None:
+def test_a_run_with_invalid_settings_is_refused_and_creates_nothing(call: Call, tmp_path: Path, case: str) -> None:
     settings, *expected = RUN[case]
     outcome = call("run", "digits-shift", *settings.split(), "out=new")
     for part in expected:
-        assert part in outcome.complaint
+        assert part in outcome.error_line
     assert outcome.stdout == ""
     assert tree(tmp_path) == {}
 
 
 def test_a_misspelt_benchmark_is_refused_with_a_suggestion(call: Call, tmp_path: Path) -> None:
-    complaint = call("run", "digits-shft", "out=new").complaint
-    assert "'digits-shft'" in complaint
-    assert "did you mean 'digits-shift'?" in complaint
+    message = call("run", "digits-shft", "out=new").error_line
+    assert "'digits-shft'" in message
+    assert "did you mean 'digits-shift'?" in message
     assert tree(tmp_path) == {}
 
 
-def test_the_user_is_told_how_to_give_the_data_folder(call: Call, tmp_path: Path) -> None:
-    assert "--data or FEDSPECIAL_DATA" in call("run", "digit10", "out=new").complaint
-    assert "data=nowhere" in call("run", "digit10", "--data", "nowhere", "out=new").complaint
+def test_a_missing_data_folder_is_reported_with_the_option_that_sets_it(call: Call, tmp_path: Path) -> None:
+    assert "--data or FEDSPECIAL_DATA" in call("run", "digit10", "out=new").error_line
+    assert "data=nowhere" in call("run", "digit10", "--data", "nowhere", "out=new").error_line
     assert tree(tmp_path) == {}
 
 
-def test_a_run_directory_that_exists_is_left_as_it_is(call: Call, tmp_path: Path) -> None:
+def test_an_existing_run_directory_is_not_changed(call: Call, tmp_path: Path) -> None:
     (tmp_path / "old").mkdir()
     (tmp_path / "old" / "thesis.tex").write_text("the only copy")
     (tmp_path / "empty").mkdir()
     (tmp_path / "file").write_text("also the only copy")
     before = tree(tmp_path)
     for name in ("old", "empty", "file", "."):
-        complaint = call("run", "digits-shift", f"out={name}").complaint
-        assert complaint.startswith(f"out={name}: it exists already; nothing was changed")
+        message = call("run", "digits-shift", f"out={name}").error_line
+        assert message.startswith(f"out={name}: it exists already; nothing was changed")
     assert tree(tmp_path) == before
 
 
 def test_a_folder_that_cannot_be_written_is_named(call: Call, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    assert call("run", "digits-shift", "out=file/run").complaint.startswith("out=file/run: cannot be created")
+    assert call("run", "digits-shift", "out=file/run").error_line.startswith("out=file/run: cannot be created")
     if os.geteuid() != 0:
         (tmp_path / "locked").mkdir(mode=0o500)
-        assert call("run", "digits-shift", "out=locked/run").complaint.startswith("out=locked/run: cannot be created")
+        assert call("run", "digits-shift", "out=locked/run").error_line.startswith("out=locked/run: cannot be created")
     assert (tmp_path / "file").read_text() == ""
 
 
@@ -126,28 +126,28 @@ FILES = {
 
 
 @pytest.mark.parametrize("case", FILES)
-def test_a_settings_file_is_refused(call: Call, tmp_path: Path, case: str) -> None:
+def test_an_invalid_settings_file_is_refused(call: Call, tmp_path: Path, case: str) -> None:
     text, expected = FILES[case]
     (tmp_path / "settings.yaml").write_text(text)
-    assert expected in call("run", "settings.yaml", "out=new").complaint
+    assert expected in call("run", "settings.yaml", "out=new").error_line
     assert not (tmp_path / "new").exists()
 
 
 def test_a_settings_file_that_does_not_exist_is_named(call: Call) -> None:
-    assert call("run", "settings.yaml").complaint == "settings.yaml: cannot be read (No such file or directory)"
+    assert call("run", "settings.yaml").error_line == "settings.yaml: cannot be read (No such file or directory)"
 
 
 COMMANDS = {
     "an unknown command": ("rum", "No such command 'rum'"),
     "an unknown option": ("run --lam 1", "No such option", "--lam", "fedspecial run --help"),
     "resume of nothing": ("resume", "RUN_DIR"),
-    "resume of a folder that is not there": ("resume nowhere", "nowhere: this is not a run directory"),
-    "evaluate of a folder that is not there": ("evaluate nowhere", "nowhere: this is not a run directory"),
+    "resume of a folder that does not exist": ("resume nowhere", "nowhere: this is not a run directory"),
+    "evaluate of a folder that does not exist": ("evaluate nowhere", "nowhere: this is not a run directory"),
     "list of something else": ("list clients", "list 'clients'", "methods, benchmarks, models or settings"),
-    "seeds that are no numbers": ("compare digits-shift --seeds 1,x", "seeds=1,x"),
+    "seeds that are not numbers": ("compare digits-shift --seeds 1,x", "seeds=1,x"),
     "a seed twice": ("compare digits-shift --seeds 1,1", "seeds=1,1"),
     "no jobs": ("compare digits-shift --jobs 0", "jobs=0"),
-    "jobs that are no number": ("compare digits-shift --jobs x", "'--jobs'", "'x'"),
+    "jobs that are not a number": ("compare digits-shift --jobs x", "'--jobs'", "'x'"),
     "a misspelt method": ("compare digits-shift --methods special,fedavgg", "method='fedavgg'", "'fedavg'"),
     "a method twice": ("compare digits-shift --methods fedavg,fedavg", "methods=fedavg,fedavg"),
     "a setting that no method has": ("compare digits-shift mu_prox=1", "mu_prox", "special, fedavg"),
@@ -159,11 +159,11 @@ COMMANDS = {
 
 
 @pytest.mark.parametrize("case", COMMANDS)
-def test_a_command_is_refused(call: Call, tmp_path: Path, case: str) -> None:
+def test_an_invalid_command_is_refused(call: Call, tmp_path: Path, case: str) -> None:
     line, *expected = COMMANDS[case]
     outcome = call(*line.split())
     for part in expected:
-        assert part in outcome.complaint
+        assert part in outcome.error_line
     assert tree(tmp_path) == {}
 
 
@@ -193,7 +193,7 @@ DATA = {
 
 
 @pytest.mark.parametrize("case", DATA)
-def test_own_data_is_refused(tmp_path: Path, case: str) -> None:
+def test_invalid_user_data_is_refused(tmp_path: Path, case: str) -> None:
     domains, message = DATA[case]
     source = Benchmark("own", tuple(domains), ("0", "1", "2")) if domains else domains
     with pytest.raises(InputError) as caught:
@@ -204,5 +204,5 @@ def test_own_data_is_refused(tmp_path: Path, case: str) -> None:
 
 
 def test_a_process_prints_one_line_and_no_traceback(tmp_path: Path) -> None:
-    assert "did you mean 'lam'?" in fresh("run", "digits-shift", "lamb=1", f"out={tmp_path / 'new'}").complaint
+    assert "did you mean 'lam'?" in fresh("run", "digits-shift", "lamb=1", f"out={tmp_path / 'new'}").error_line
     assert tree(tmp_path) == {}

@@ -1,4 +1,4 @@
-"""The commands as a newcomer uses them: help, list, run, evaluate, and a run again from its recorded settings."""
+"""The commands as a new user calls them: help, list, run, evaluate, and a run from recorded settings."""
 
 from __future__ import annotations
 
@@ -39,16 +39,16 @@ for command in ("", "run", "resume", "compare", "evaluate", "list"):
     except SystemExit as end:
         assert not end.code
     print("=====")
-assert "torch" not in sys.modules, "help must not wait for torch"
+assert "torch" not in sys.modules, "help must not import torch"
 """
 
 
-def test_help_of_every_command_shows_an_example_and_does_not_wait_for_torch() -> None:
+def test_help_of_every_command_shows_an_example_and_does_not_import_torch() -> None:
     done = subprocess.run([sys.executable, "-c", HELP], env=ENVIRONMENT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    whole, *pages, _ = done.stdout.split("=====\n")
+    overview, *pages, _ = done.stdout.split("=====\n")
     for command, page in zip(("run", "resume", "compare", "evaluate", "list"), pages, strict=True):
-        assert command in whole
+        assert command in overview
         assert f"Example:  fedspecial {command} " in page
         assert f"Usage: fedspecial {command} " in page
 
@@ -74,53 +74,53 @@ def test_list_shows_each_name_with_a_description(call: Call, what: str, names: l
     assert all(lines.values())
 
 
-def test_a_run_leaves_the_documented_files_and_keys(whole: Path) -> None:
-    files = {path.name for path in whole.iterdir()}
+def test_a_run_writes_the_documented_files_and_keys(finished_run: Path) -> None:
+    files = {path.name for path in finished_run.iterdir()}
     assert files - {"drift.png"} == {
         *("config.yaml", "events.jsonl", "result.json", "model.safetensors"),
         *("README.md", "matrix.png", "curves.png", "checkpoint"),
     }
-    result = json.loads((whole / "result.json").read_text())
+    result = json.loads((finished_run / "result.json").read_text())
     assert set(result) - {"certificates"} == KEYS
     assert result["tasks"] == ["paper", "neon"]
     assert len(result["matrix"]) == len(result["matrix"][0]) == 2
-    assert result["model_sha256"] in (whole / "README.md").read_text()
-    for picture in ("matrix.png", "curves.png"):
-        assert (whole / picture).read_bytes().startswith(b"\x89PNG")
-    about = yaml.safe_load((whole / "config.yaml").read_text())["about"]
+    assert result["model_sha256"] in (finished_run / "README.md").read_text()
+    for figure in ("matrix.png", "curves.png"):
+        assert (finished_run / figure).read_bytes().startswith(b"\x89PNG")
+    about = yaml.safe_load((finished_run / "config.yaml").read_text())["about"]
     assert {"fedspecial", "torch", "python", "data_sha256"} <= set(about)
 
 
-def test_the_recorded_settings_give_the_same_model_in_a_new_numbered_directory(fork: Fork, whole: Path) -> None:
-    expected = json.loads((whole / "result.json").read_text())["model_sha256"]
-    outcome = fork("run", whole / "config.yaml")
+def test_the_recorded_settings_give_the_same_model_in_a_new_numbered_directory(fork: Fork, finished_run: Path) -> None:
+    expected = json.loads((finished_run / "result.json").read_text())["model_sha256"]
+    outcome = fork("run", finished_run / "config.yaml")
     assert outcome.stdout.startswith("run directory: runs/digits-shift-special-001\n"), outcome.stderr
     assert "all files are in runs/digits-shift-special-001\n" in outcome.stdout
     folder = fork.folder / "runs" / "digits-shift-special-001"
     assert json.loads((folder / "result.json").read_text())["model_sha256"] == expected
-    fork("run", whole / "config.yaml", die=["training"])
+    fork("run", finished_run / "config.yaml", kill_at=["training"])
     assert (folder.parent / "digits-shift-special-002" / "config.yaml").exists()
 
 
-def test_evaluate_repeats_the_last_row_of_the_matrix(fork: Fork, whole: Path) -> None:
-    result = json.loads((whole / "result.json").read_text())
-    outcome = fork("evaluate", whole)
+def test_evaluate_repeats_the_last_row_of_the_matrix(fork: Fork, finished_run: Path) -> None:
+    result = json.loads((finished_run / "result.json").read_text())
+    outcome = fork("evaluate", finished_run)
     row = zip(result["tasks"], result["matrix"][-1], strict=True)
     assert outcome.stdout == "".join(f"{name}: {100 * value:.2f} %\n" for name, value in row)
 
 
-def test_evaluate_tests_on_domains_that_were_not_learned(fork: Fork, whole: Path) -> None:
-    outcome = fork("evaluate", whole, "digits-shift", "domains=photo,neon")
+def test_evaluate_tests_on_domains_that_were_not_learned(fork: Fork, finished_run: Path) -> None:
+    outcome = fork("evaluate", finished_run, "digits-shift", "domains=photo,neon")
     assert re.fullmatch(r"photo: \d+\.\d\d %\nneon: \d+\.\d\d %\n", outcome.stdout), outcome
-    assert fork("evaluate", whole).stdout.splitlines()[1] == outcome.stdout.splitlines()[1]
+    assert fork("evaluate", finished_run).stdout.splitlines()[1] == outcome.stdout.splitlines()[1]
 
 
 def test_an_unfinished_run_is_not_evaluated(fork: Fork, tiny: list[str], tmp_path: Path) -> None:
-    fork("run", *tiny, f"out={tmp_path / 'run'}", die=["training"])
-    assert "the run is not finished" in fork("evaluate", tmp_path / "run").complaint
+    fork("run", *tiny, f"out={tmp_path / 'run'}", kill_at=["training"])
+    assert "the run is not finished" in fork("evaluate", tmp_path / "run").error_line
 
 
-def test_progress_is_plain_lines_where_there_is_no_terminal(fork: Fork, tiny: list[str], tmp_path: Path) -> None:
+def test_progress_is_plain_lines_without_a_terminal(fork: Fork, tiny: list[str], tmp_path: Path) -> None:
     outcome = fork("run", *tiny, f"out={tmp_path / 'run'}")
     assert "\x1b" not in outcome.stdout
     assert "\r" not in outcome.stdout
@@ -137,12 +137,12 @@ def test_progress_is_plain_lines_where_there_is_no_terminal(fork: Fork, tiny: li
 
 def test_progress_on_a_terminal_is_a_live_display(tiny: list[str], tmp_path: Path) -> None:
     ours, theirs = pty.openpty()
-    said = bytearray()
+    output = bytearray()
 
     def read() -> None:
         while True:
             try:
-                said.extend(os.read(ours, 4096))
+                output.extend(os.read(ours, 4096))
             except OSError:
                 return
 
@@ -154,7 +154,7 @@ def test_progress_on_a_terminal_is_a_live_display(tiny: list[str], tmp_path: Pat
     reader.join(timeout=10)
     os.close(ours)
     assert done.returncode == 0, done.stderr
-    text = said.decode()
+    text = output.decode()
     assert "\x1b[?25l" in text, "the cursor is hidden while the display is live"
     assert "\x1b[?25h" in text, "and shown again"
     plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text)

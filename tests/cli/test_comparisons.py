@@ -1,4 +1,4 @@
-"""compare: several methods and seeds, each a run of its own that is reused, continued or refused."""
+"""compare: several methods and seeds. Each run is started, reused, resumed or refused."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ def folder(command: list[str]) -> Path:
 
 @pytest.fixture(scope="module")
 def first(fork: Fork, tiny: list[str], command: list[str], folder: Path) -> Outcome:
-    """A comparison that finds one of its runs begun by somebody else."""
-    begun = fork(
-        "run", *tiny, "method=special", "lam=0.1", "seed=25", f"out={folder / 'special-25'}", die=["training", 9]
+    """A comparison whose output folder already contains one started run."""
+    killed = fork(
+        "run", *tiny, "method=special", "lam=0.1", "seed=25", f"out={folder / 'special-25'}", kill_at=["training", 9]
     )
-    assert begun.code == -9
+    assert killed.code == -9
     outcome = fresh(*command)
     assert outcome.code == 0, outcome.stderr
     return outcome
@@ -87,30 +87,32 @@ def test_runs_with_other_settings_are_refused(
 ) -> None:
     key = setting.partition("=")[0]
     changed = [setting if part.startswith(f"{key}=") else part for part in command]
-    complaint = fork(*changed).complaint
-    assert str(folder / "special-25") in complaint
-    assert f"it contains a run with {found}, not {setting}" in complaint
+    message = fork(*changed).error_line
+    assert str(folder / "special-25") in message
+    assert f"it contains a run with {found}, not {setting}" in message
     assert runs_in(folder) == FOLDERS
 
 
-def test_a_folder_of_something_else_is_refused(first: Outcome, fork: Fork, command: list[str], tmp_path: Path) -> None:
+def test_a_folder_that_is_not_a_run_directory_is_refused(
+    first: Outcome, fork: Fork, command: list[str], tmp_path: Path
+) -> None:
     (tmp_path / "fedavg-26").mkdir()
     (tmp_path / "fedavg-26" / "thesis.tex").write_text("the only copy")
     elsewhere = [str(tmp_path) if part == command[command.index("--out") + 1] else part for part in command]
-    assert "fedavg-26: this is not a run directory" in fork(*elsewhere).complaint
+    assert "fedavg-26: this is not a run directory" in fork(*elsewhere).error_line
     assert [path.name for path in tmp_path.rglob("*")] == ["fedavg-26", "thesis.tex"]
 
 
 @pytest.mark.slow
-def test_ctrl_c_ends_all_runs_and_the_same_command_goes_on(command: list[str], folder: Path, tmp_path: Path) -> None:
+def test_ctrl_c_stops_all_runs_and_prints_how_to_continue(command: list[str], folder: Path, tmp_path: Path) -> None:
     out = tmp_path / "runs"
-    mine = [str(out) if part == str(folder) else "rounds=200" if part == "rounds=3" else part for part in command]
+    arguments = [str(out) if part == str(folder) else "rounds=200" if part == "rounds=3" else part for part in command]
     process = subprocess.Popen(
-        [sys.executable, "-m", "fedspecial.cli.main", *mine],
+        [sys.executable, "-m", "fedspecial.cli.main", *arguments],
         env=ENVIRONMENT,
         stderr=subprocess.PIPE,
         text=True,
-        # Where the tests run in the background, children would inherit that Ctrl-C is ignored.
+        # If the tests run in the background, child processes would inherit that SIGINT is ignored.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     try:
@@ -119,11 +121,11 @@ def test_ctrl_c_ends_all_runs_and_the_same_command_goes_on(command: list[str], f
             time.sleep(0.05)
         began = time.monotonic()
         process.send_signal(signal.SIGINT)
-        _, said = process.communicate(timeout=60)
+        _, output = process.communicate(timeout=60)
     finally:
         process.kill()
     assert process.returncode == 130
-    assert said.strip() == f"stopped; continue with the same command and --out {out}"
+    assert output.strip() == f"stopped; continue with the same command and --out {out}"
     assert time.monotonic() - began < 20
     assert runs_in(out) == {"special-25"}
     shutil.rmtree(out)

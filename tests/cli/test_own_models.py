@@ -1,4 +1,4 @@
-"""model=file.py:Class: a network of the user's own, by name as a method is."""
+"""model=file.py:Class: a user's network, given by name like a method."""
 
 from __future__ import annotations
 
@@ -83,5 +83,5 @@ REFUSED = {
 
 @pytest.mark.parametrize("given", REFUSED)
 def test_a_model_that_cannot_be_used_is_refused_in_one_line(run: Call, tmp_path: Path, given: str) -> None:
-    assert REFUSED[given] in run(*given.split(), "out=new").complaint
+    assert REFUSED[given] in run(*given.split(), "out=new").error_line
     assert not (tmp_path / "new").exists()

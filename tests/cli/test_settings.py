@@ -1,4 +1,4 @@
-"""Settings explain themselves: every one has a description, from which listings, help, schema and pages are made."""
+"""Every setting has a description, from which listings, help, the schema and pages are generated."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ def test_list_settings_of_a_method_shows_only_its_own(call: Call) -> None:
     assert "step_scaled" in output
     assert "rounds" not in output
     assert "fedavg has no settings of its own" in call("list", "settings", "fedavg").stdout
-    assert "did you mean 'special'?" in call("list", "settings", "specal").complaint
-    assert "only 'list settings' takes a method" in call("list", "models", "special").complaint
+    assert "did you mean 'special'?" in call("list", "settings", "specal").error_line
+    assert "only 'list settings' takes a method" in call("list", "models", "special").error_line
 
 
 def test_the_help_of_run_lists_every_setting(call: Call) -> None:
@@ -97,12 +97,12 @@ INVALID: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("settings", VALID, ids=str)
-def test_the_schema_accepts(validator: Any, settings: dict[str, Any]) -> None:
+def test_the_schema_accepts_valid_settings(validator: Any, settings: dict[str, Any]) -> None:
     validator.validate(settings)
 
 
 @pytest.mark.parametrize("settings", INVALID, ids=str)
-def test_the_schema_refuses(validator: Any, settings: dict[str, Any]) -> None:
+def test_the_schema_refuses_invalid_settings(validator: Any, settings: dict[str, Any]) -> None:
     assert not validator.is_valid(settings)
 
 
@@ -110,8 +110,8 @@ def test_the_command_prints_the_schema(call: Call) -> None:
     assert json.loads(call("schema").stdout) == settings_schema()
 
 
-def test_the_recorded_settings_of_a_run_are_valid_in_the_schema(validator: Any, whole: Path) -> None:
-    validator.validate(yaml.safe_load((whole / "config.yaml").read_text()))
+def test_the_recorded_settings_of_a_run_are_valid_in_the_schema(validator: Any, finished_run: Path) -> None:
+    validator.validate(yaml.safe_load((finished_run / "config.yaml").read_text()))
 
 
 def test_the_generated_pages_match_the_code() -> None:

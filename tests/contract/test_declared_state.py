@@ -1,4 +1,4 @@
-"""A method of a user gets resume, costs, the certificate and growing heads by declaring its state, and nothing else."""
+"""A user's method gets resume, costs, the certificate and growing heads just by declaring its state."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_an_anchor_and_a_reported_lambda_give_a_certificate(anchored: str, tmp_p
     assert [event["metrics"] for event in rounds] == [{}] * 3 + [{"pulls": 1}] * 6
 
 
-def test_it_learns_what_special_learns_with_the_same_lambda(anchored: str, tmp_path: Path) -> None:
+def test_a_method_equal_to_special_learns_the_same_model(anchored: str, tmp_path: Path) -> None:
     ours, special = learn(tmp_path / "ours", anchored), learn(tmp_path / "special", "special", lam=0.25)
     assert ours.model_sha256 == special.model_sha256
     assert (ours.bytes_up, ours.bytes_down, ours.client_memory_bytes) == (
@@ -70,24 +70,24 @@ def test_it_learns_what_special_learns_with_the_same_lambda(anchored: str, tmp_p
     )
 
 
-def test_it_resumes_between_rounds_and_between_tasks(anchored: str, tmp_path: Path) -> None:
-    whole = learn(tmp_path / "whole", anchored)
+def test_a_method_with_declared_state_resumes_between_rounds_and_between_tasks(anchored: str, tmp_path: Path) -> None:
+    uninterrupted = learn(tmp_path / "uninterrupted", anchored)
     for number, (task, round) in enumerate([(1, 2), (2, 0), (3, 1)]):
 
         def stop(event: Any, task: int = task, round: int = round) -> None:
             if isinstance(event, RoundFinished) and (event.task, event.round) == (task, round):
                 raise KeyboardInterrupt
 
-        folder = tmp_path / f"cut{number}"
+        folder = tmp_path / f"stopped{number}"
         with pytest.raises(KeyboardInterrupt):
             learn(folder, anchored, listeners=[stop])
-        assert resume(folder, benchmark=rotated_blobs()).model_sha256 == whole.model_sha256
-        assert without_times(folder) == without_times(tmp_path / "whole")
+        assert resume(folder, benchmark=rotated_blobs()).model_sha256 == uninterrupted.model_sha256
+        assert without_times(folder) == without_times(tmp_path / "uninterrupted")
 
 
 @dataclass(frozen=True)
-class Keeper(Method):
-    """Server and clients keep a copy of the model, and a tensor that happens to have its length."""
+class StoringMethod(Method):
+    """Server and clients store a copy of the model, and another tensor of the same length."""
 
     def begin_task(self, server: ServerState, context: ServerContext) -> None:
         if context.task == 1:
@@ -104,7 +104,7 @@ class Keeper(Method):
 @pytest.mark.parametrize("policy", ["average", "mean-only"])
 def test_declared_models_grow_with_the_head_and_other_tensors_do_not(policy: str, tmp_path: Path) -> None:
     settings = {"model": "cnn", "width": 4, "clients_per_round": 4, "batch_norm": policy, "partition": "iid"}
-    run = begin(tmp_path / "run", "fedavg", growing(), method_object=Keeper(), **settings)
+    run = begin(tmp_path / "run", "fedavg", growing(), method_object=StoringMethod(), **settings)
     before = len(run.server.theta)
     play(run)
     after = len(run.server.theta)
@@ -119,9 +119,9 @@ def test_declared_models_grow_with_the_head_and_other_tensors_do_not(policy: str
         assert len(state.tensors["same length"]) == before
 
 
-def test_old_rows_of_a_stored_model_stay_and_new_ones_are_those_of_the_current_model(tmp_path: Path) -> None:
+def test_a_stored_model_keeps_its_old_head_rows_and_gets_the_new_rows_of_the_current_model(tmp_path: Path) -> None:
     settings = {"model": "cnn", "width": 4, "clients_per_round": 4, "rounds": 1, "partition": "iid"}
-    run = begin(tmp_path / "run", "fedavg", growing(), method_object=Keeper(), **settings)
+    run = begin(tmp_path / "run", "fedavg", growing(), method_object=StoringMethod(), **settings)
     layout, first = run.model.layout, run.server.theta.clone()
     play(run)
     old, new = dict(layout.named(first)), dict(run.model.layout.named(run.server.models["copy"]))

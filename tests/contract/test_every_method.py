@@ -1,4 +1,4 @@
-"""What every registered method must keep, whoever wrote it."""
+"""Laws that every registered method must satisfy."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from toy_problems import learn as learn_in
 every_method = pytest.mark.parametrize("name", methods.names())
 
 
-# Networks beside the classifier are as small as they can be: nothing here depends on how well they learn.
+# The further networks are as small as possible: no test here depends on how well they learn.
 SMALL = {"generator_width": 4, "latent": 8, "synthetic": 8, "iterations": 3, "server_iterations": 2, "gan_size": 8}
 
 
-def problem_of(name: str) -> tuple[Benchmark, dict[str, Any]]:
-    """Points for methods that take any data, small images for those that need them."""
+def problem_for(name: str) -> tuple[Benchmark, dict[str, Any]]:
+    """The benchmark and settings for a method: a table, or small images if the method needs images."""
     sizes = {
         k: v for k, v in preset_settings("digits-shift")["methods"].get(name, {}).items() if k not in ("lam", "mu")
     }
@@ -46,19 +46,19 @@ def problem_of(name: str) -> tuple[Benchmark, dict[str, Any]]:
 def learn(
     folder: Path, name: str, benchmark: Benchmark | None = None, *, fedavg_when: bool = False, **settings: Any
 ) -> Result:
-    """A run of a method on its problem; `fedavg_when` puts its hyper-parameters where it is FedAvg."""
-    problem, sizes = problem_of(name)
+    """A run of a method on its problem; `fedavg_when` uses the hyper-parameters with which it equals FedAvg."""
+    problem, sizes = problem_for(name)
     own = {**sizes, **(methods.find(name).fedavg_when or {})} if fedavg_when else sizes
     return learn_in(folder, name, benchmark or problem, **{**own, **settings})
 
 
-def fedavg_on_the_problem_of(name: str, folder: Path) -> Result:
-    problem, settings = problem_of(name)
+def fedavg_on_the_problem_for(name: str, folder: Path) -> Result:
+    problem, settings = problem_for(name)
     return learn_in(folder, "fedavg", problem, **{k: v for k, v in settings.items() if k in ("model", "width")})
 
 
-def begun(folder: Path, name: str, **settings: Any) -> Run:
-    problem, sizes = problem_of(name)
+def prepared_run(folder: Path, name: str, **settings: Any) -> Run:
+    problem, sizes = problem_for(name)
     return begin(folder, name, problem, **{**sizes, **settings})
 
 
@@ -71,24 +71,24 @@ def without_times(folder: Path) -> list[dict[str, Any]]:
 
 
 @every_method
-def test_its_zero_is_fedavg_bit_for_bit(name: str, tmp_path: Path) -> None:
+def test_fedavg_settings_give_fedavg_bit_for_bit(name: str, tmp_path: Path) -> None:
     assert methods.find(name).fedavg_when is not None
-    ours = learn(tmp_path / "zero", name, fedavg_when=True)
-    fedavg = fedavg_on_the_problem_of(name, tmp_path / "fedavg")
+    ours = learn(tmp_path / "ours", name, fedavg_when=True)
+    fedavg = fedavg_on_the_problem_for(name, tmp_path / "fedavg")
     assert ours.model_sha256 == fedavg.model_sha256
     assert ours.matrix == fedavg.matrix
 
 
 @every_method
-def test_all_methods_face_the_same_federation(name: str, tmp_path: Path) -> None:
+def test_all_methods_get_the_same_clients_samples_and_rates(name: str, tmp_path: Path) -> None:
     learn(tmp_path / "ours", name)
-    fedavg_on_the_problem_of(name, tmp_path / "fedavg")
+    fedavg_on_the_problem_for(name, tmp_path / "fedavg")
     ours, theirs = (of_kind(without_times(tmp_path / folder), "round") for folder in ("ours", "fedavg"))
     assert len(ours) == len(theirs) == 9
     for own, fedavg in zip(ours, theirs, strict=True):
         for key in ("task", "round", "clients", "client_lr", "server_lr"):
             assert own[key] == fedavg[key]
-        if own["task"] == 1:  # nobody has anything to replay yet
+        if own["task"] == 1:  # in the first task there is nothing to replay
             assert (own["samples"], own["mean_steps"]) == (fedavg["samples"], fedavg["mean_steps"])
 
 
@@ -116,10 +116,10 @@ def test_the_order_of_clients_does_not_matter(name: str, tmp_path: Path, monkeyp
 def test_identical_clients_equal_one_client(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Four clients with the same rows in the same order send the same delta, and its mean is itself.
 
-    In the first task: what a client keeps for later ones may well depend on who else took part.
+    Only in the first task: what a client stores for later tasks may depend on the other clients.
     """
     monkeypatch.setattr(inprocess, "stream", lambda seed, purpose, *keys: stream(seed, purpose, *keys[:-1]))
-    problem, settings = problem_of(name)
+    problem, settings = problem_for(name)
     problem = dataclasses.replace(problem, domains=problem.domains[:1])
     rows, shas = torch.arange(24).numpy(), []
     for count in (4, 1):
@@ -131,8 +131,8 @@ def test_identical_clients_equal_one_client(name: str, tmp_path: Path, monkeypat
 
 
 @every_method
-def test_a_run_stopped_anywhere_goes_on_to_the_same_end(name: str, tmp_path: Path) -> None:
-    whole = learn(tmp_path / "whole", name)
+def test_a_stopped_run_resumes_to_the_same_result(name: str, tmp_path: Path) -> None:
+    uninterrupted = learn(tmp_path / "uninterrupted", name)
 
     def stop_at(task: int, round: int) -> Any:
         def listener(event: Any) -> None:
@@ -142,16 +142,16 @@ def test_a_run_stopped_anywhere_goes_on_to_the_same_end(name: str, tmp_path: Pat
         return listener
 
     with pytest.raises(KeyboardInterrupt):
-        learn(tmp_path / "cut", name, listeners=[stop_at(1, 1)])
+        learn(tmp_path / "stopped", name, listeners=[stop_at(1, 1)])
     with pytest.raises(KeyboardInterrupt):
-        resume(tmp_path / "cut", benchmark=problem_of(name)[0], listeners=[stop_at(2, 2)])
-    assert resume(tmp_path / "cut", benchmark=problem_of(name)[0]).model_sha256 == whole.model_sha256
-    assert without_times(tmp_path / "cut") == without_times(tmp_path / "whole")
+        resume(tmp_path / "stopped", benchmark=problem_for(name)[0], listeners=[stop_at(2, 2)])
+    assert resume(tmp_path / "stopped", benchmark=problem_for(name)[0]).model_sha256 == uninterrupted.model_sha256
+    assert without_times(tmp_path / "stopped") == without_times(tmp_path / "uninterrupted")
 
 
 @every_method
-def test_state_survives_being_written_and_read(name: str, tmp_path: Path) -> None:
-    run = begun(tmp_path / "run", name)
+def test_the_server_state_is_restored_from_a_checkpoint(name: str, tmp_path: Path) -> None:
+    run = prepared_run(tmp_path / "run", name)
     play(run)
     saved = load_checkpoint(tmp_path / "run" / "checkpoint")
     assert saved is not None
@@ -167,7 +167,7 @@ def test_state_survives_being_written_and_read(name: str, tmp_path: Path) -> Non
 
 @every_method
 @pytest.mark.parametrize("policy", ["average", "mean-only", "local"])
-def test_it_learns_with_every_batch_norm_policy(name: str, policy: str, tmp_path: Path) -> None:
+def test_a_method_learns_with_every_batch_norm_policy(name: str, policy: str, tmp_path: Path) -> None:
     settings = {"model": "cnn", "width": 4, "batch_norm": policy, "rounds": 6, "partition": "iid"}
     result = learn(tmp_path / "run", name, images(), **settings)
     assert result.refused_updates == 0
@@ -179,12 +179,12 @@ def test_it_learns_with_every_batch_norm_policy(name: str, policy: str, tmp_path
 @pytest.mark.parametrize(
     "settings", [{"optimizer": "adamw", "client_lr": 0.01}, {"momentum": 0.9}, {"weight_decay": 0.1}]
 )
-def test_it_learns_with_every_optimizer(name: str, settings: dict[str, Any], tmp_path: Path) -> None:
+def test_a_method_learns_with_every_optimizer(name: str, settings: dict[str, Any], tmp_path: Path) -> None:
     assert learn(tmp_path / "run", name, **settings, rounds=6, partition="iid").matrix[0][0] > 0.6
 
 
 @every_method
-def test_hyperparameters_are_frozen_and_are_all_there_is(name: str) -> None:
+def test_a_method_object_has_frozen_hyperparameters_and_nothing_else(name: str) -> None:
     method = methods.find(name)()
     fields = [field.name for field in dataclasses.fields(method)]
     assert set(vars(method)) - set(fields) <= {"__pydantic_initialised__"}
@@ -194,11 +194,11 @@ def test_hyperparameters_are_frozen_and_are_all_there_is(name: str) -> None:
 
 
 @every_method
-def test_clients_without_data_or_with_one_class_do_not_stop_it(name: str, tmp_path: Path) -> None:
-    run = begun(tmp_path / "run", name, clients=3, clients_per_round=3)
+def test_clients_without_data_or_with_one_class_do_not_stop_a_run(name: str, tmp_path: Path) -> None:
+    run = prepared_run(tmp_path / "run", name, clients=3, clients_per_round=3)
     labels = run.federation.domain(1).train.y
-    hands = [[], torch.nonzero(labels == 0).flatten().tolist(), list(range(10))]
-    run.federation.rows = lambda task, client: torch.tensor(hands[client], dtype=torch.int64).numpy()  # type: ignore[method-assign]
+    rows = [[], torch.nonzero(labels == 0).flatten().tolist(), list(range(10))]
+    run.federation.rows = lambda task, client: torch.tensor(rows[client], dtype=torch.int64).numpy()  # type: ignore[method-assign]
     play(run)
     events = read_events(tmp_path / "run" / "events.jsonl")
     assert {event["reason"] for event in events if event["event"] == "update_refused"} == {
@@ -209,8 +209,8 @@ def test_clients_without_data_or_with_one_class_do_not_stop_it(name: str, tmp_pa
 
 
 @every_method
-def test_what_the_clients_keep_survives_being_written_and_read(name: str, tmp_path: Path) -> None:
-    run = play(begun(tmp_path / "run", name))
+def test_the_client_states_are_restored_from_bytes(name: str, tmp_path: Path) -> None:
+    run = play(prepared_run(tmp_path / "run", name))
     for client in run.engine.states.index:  # type: ignore[attr-defined]
         state = run.engine.states.load(client)  # type: ignore[attr-defined]
         again = ClientState.from_bytes(state.to_bytes())
@@ -226,17 +226,17 @@ def test_costs_are_measured(name: str, tmp_path: Path) -> None:
     rounds = of_kind(read_events(tmp_path / "run" / "events.jsonl"), "round")
     assert all(r["bytes_up"] > 0 and 0 <= r["bytes_once"] < r["bytes_down"] for r in rounds)
     assert result.client_memory_bytes > result.client_memory_paper_bytes > 0
-    fedavg = fedavg_on_the_problem_of(name, tmp_path / "fedavg")
+    fedavg = fedavg_on_the_problem_for(name, tmp_path / "fedavg")
     assert result.bytes_down >= fedavg.bytes_down
     assert result.client_memory_paper_bytes >= fedavg.client_memory_paper_bytes
 
 
-def test_every_method_learns_something_else(tmp_path: Path) -> None:
-    """From the second task on, where the methods begin to differ, no two of them hold the same model."""
+def test_every_method_learns_a_different_model(tmp_path: Path) -> None:
+    """From the second task on, where the methods begin to differ, no two of them have the same model."""
     shas = {
         name: learn_in(
             tmp_path / name, name, images(), model="cnn", width=4,
-            **{k: v for k, v in problem_of(name)[1].items() if k not in ("model", "width")},
+            **{k: v for k, v in problem_for(name)[1].items() if k not in ("model", "width")},
         ).model_sha256
         for name in methods.names()
     }  # fmt: skip
@@ -250,11 +250,13 @@ def runs_on_workers(name: str) -> Any:
 
 
 @pytest.mark.parametrize("name", [runs_on_workers(name) for name in methods.names()])
-def test_worker_processes_compute_the_same_run(name: str, tmp_path: Path) -> None:
+def test_worker_processes_give_the_same_run(name: str, tmp_path: Path) -> None:
     """Bit for bit the same model, and the same events, costs and checkpoint, apart from times."""
-    alone = learn(tmp_path / "alone", name)
-    spread = learn(tmp_path / "spread", name, workers=2)
-    assert spread.model_sha256 == alone.model_sha256
-    assert without_times(tmp_path / "spread") == without_times(tmp_path / "alone")
-    blobs = [{path.name for path in (tmp_path / run / "checkpoint/blobs").iterdir()} for run in ("spread", "alone")]
+    in_process = learn(tmp_path / "in_process", name)
+    in_workers = learn(tmp_path / "in_workers", name, workers=2)
+    assert in_workers.model_sha256 == in_process.model_sha256
+    assert without_times(tmp_path / "in_workers") == without_times(tmp_path / "in_process")
+    blobs = [
+        {path.name for path in (tmp_path / run / "checkpoint/blobs").iterdir()} for run in ("in_workers", "in_process")
+    ]
     assert blobs[0] == blobs[1]

@@ -1,4 +1,4 @@
-"""Accuracy of methods whose clients predict differently: the mean over clients, with numbers worked out by hand.
+"""Accuracy of methods whose clients predict differently: the mean over clients, with numbers computed by hand.
 
 The model has one weight per class and every input is 1, so it predicts the class with the larger weight. Three of four
 test samples are of class 0: predicting class 0 gives 3/4, predicting class 1 gives 1/4. Client 0 predicts class 0 and
@@ -31,7 +31,7 @@ def weights_of(client: int) -> Tensor:
 
 @dataclass(frozen=True)
 class OwnTheta(Method):
-    """The server sends each client a model of its own to predict with, under the same name."""
+    """The server sends each client its own model to predict with, under the same name."""
 
     personal: ClassVar[bool] = True
 
@@ -41,7 +41,7 @@ class OwnTheta(Method):
 
 @dataclass(frozen=True)
 class OwnPayload(Method):
-    """The server sends each client a payload of its own to predict with."""
+    """The server sends each client its own payload to predict with."""
 
     personal: ClassVar[bool] = True
 
@@ -67,7 +67,7 @@ class OwnModel(Method):
 
 @dataclass(frozen=True)
 class OwnHead(Method):
-    """Each client has a head of its own on top of the global model, as in FedRep."""
+    """Each client has its own head on top of the global model, as in FedRep."""
 
     personal: ClassVar[bool] = True
 

@@ -20,7 +20,7 @@ from fedspecial.engine import ray_cluster
 from fedspecial.engine.ray_cluster import RayCluster
 from fedspecial.errors import ClientError, InputError
 from fedspecial.runs.jobs import settings_key
-from resume.runs import result_events, timeless
+from resume.runs import result_events, without_times
 from toy_problems import learn, rotated_blobs
 
 EVERYONE = {"clients": 4, "clients_per_round": 4, "partition": "iid"}
@@ -61,7 +61,7 @@ def test_ray_computes_the_same_run(method: str, cluster: RayCluster, tmp_path: P
     alone = learn(tmp_path / "alone", method, width=512)
     spread = learn(tmp_path / "spread", method, width=512, engine="ray")
     assert spread.model_sha256 == alone.model_sha256
-    assert timeless(result_events(tmp_path / "spread")) == timeless(result_events(tmp_path / "alone"))
+    assert without_times(result_events(tmp_path / "spread")) == without_times(result_events(tmp_path / "alone"))
     assert [event["workers"] for event in events(tmp_path / "spread", "engine_started")] == [2]
     assert cluster.ray.is_initialized()
 

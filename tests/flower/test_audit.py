@@ -173,7 +173,7 @@ def test_the_command_says_what_is_wrong(path: Path) -> None:
 
 
 def test_the_command_names_a_missing_file(tmp_path: Path) -> None:
-    assert "nothing.jsonl: cannot be read" in fresh("flower", "audit", tmp_path / "nothing.jsonl").complaint
+    assert "nothing.jsonl: cannot be read" in fresh("flower", "audit", tmp_path / "nothing.jsonl").error_line
 
 
 def test_a_log_of_an_older_format_is_refused_with_its_version(tmp_path: Path) -> None:

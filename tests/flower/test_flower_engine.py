@@ -209,8 +209,8 @@ def test_the_operator_may_end_a_task_early(tmp_path: Path) -> None:
     run = federate(tmp_path, listeners=(request_end,))
     rounds = of_kind(read_events(run / "events.jsonl"), "round")
     assert [(r["task"], r["round"]) for r in rounds] == [(1, 0), (2, 0), (2, 1)]
-    assert "the run is finished" in fresh("flower", "next-task", run).complaint
-    assert "not the run directory of a federation" in fresh("flower", "next-task", tmp_path).complaint
+    assert "the run is finished" in fresh("flower", "next-task", run).error_line
+    assert "not the run directory of a federation" in fresh("flower", "next-task", tmp_path).error_line
 
 
 def forgetful(request: Any, reply: Any) -> list[Delivery]:

@@ -164,7 +164,7 @@ def test_a_folder_with_files_is_not_changed(tmp_path: Path) -> None:
     folder = tmp_path / "mine"
     folder.mkdir()
     (folder / "mine.txt").write_text("mine")
-    assert "is not an empty folder" in fresh("flower", "init", folder).complaint
+    assert "is not an empty folder" in fresh("flower", "init", folder).error_line
     assert [path.name for path in folder.iterdir()] == ["mine.txt"]
 
 
@@ -183,7 +183,7 @@ def test_keys_are_created_once_and_sites_can_be_added(tmp_path: Path) -> None:
     assert fresh("flower", "keys", tmp_path, "--node", "south").code == 0
     assert {path.name for path in tmp_path.iterdir()} == {*made, "south", "south.pub"}
     assert all((tmp_path / name).read_bytes() == data for name, data in made.items())
-    assert "north: the file exists already" in fresh("flower", "keys", tmp_path, "--node", "north").complaint
+    assert "north: the file exists already" in fresh("flower", "keys", tmp_path, "--node", "north").error_line
 
 
 BLOCKED = """

@@ -1,12 +1,12 @@
-"""Small runs whose models are known to the last bit, as a table: name → settings of the run and how it is run.
+"""Small runs whose models are known bit for bit, as a table: name → settings and how the run is executed.
 
-The law: a change that is not meant to change what is learned leaves the hash of every one of these models as it is in
+A change that is not meant to change what is learned must not change the hash of any of these models in
 `hashes.json`. The hash is that of the model's layout (names and shapes of its tensors) and of its float32 values, so a
 renamed layer changes it as well. It is only comparable on the same type of CPU with the same torch.
 
-Every word that makes a run small stands here; the rest is the preset's. All data is rendered from what scikit-learn
-brings along or written by `factories` from fixed seeds, and no case reads an image format: files are plain text, raw
-bytes, or gzip, whose contents do not depend on the version of zlib.
+Every setting that makes a run small is in this file; the others come from the preset. All data is rendered from data
+that scikit-learn includes, or written by `factories` from fixed seeds, and no case reads an image format: files are
+plain text, raw bytes, or gzip, whose contents do not depend on the version of zlib.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ import torch
 TESTS = Path(__file__).resolve().parent.parent
 sys.path.extend(str(TESTS / folder) for folder in (".", "data", "flower"))
 
-# All that is not the public door to the package is imported here and nowhere else.
+# Everything that is not public is imported here and in no other file of this folder.
 import factories  # noqa: E402
 
 import fedspecial  # noqa: E402
 from processes import ENVIRONMENT  # noqa: E402
 from toy_problems import learn_settings  # noqa: E402
 
-with warnings.catch_warnings():  # Flower and what it stands on warn when they are imported
+with warnings.catch_warnings():  # Flower and its dependencies warn when they are imported
     warnings.simplefilter("ignore")
     from flower_fixtures import federate, finished
 
@@ -52,13 +52,13 @@ class Case:
     """A run.
 
     settings: of the run, `benchmark` and `method` among them
-    files: writes the files it learns from into a folder; None where the benchmark is embedded
-    way:   "alone" in this process, "killed" with SIGKILL in its second task and resumed, or over the "flower" grid
+    files: writes the data files into a folder; None if the benchmark is embedded
+    mode:  "in-process", "killed" with SIGKILL in its second task and resumed, or on Flower's in-process grid ("flower")
     """
 
     settings: Settings
     files: Callable[[Path], object] | None = None
-    way: Literal["alone", "killed", "flower"] = "alone"
+    mode: Literal["in-process", "killed", "flower"] = "in-process"
 
 
 def transposed_files(root: Path) -> None:
@@ -70,7 +70,7 @@ def transposed_files(root: Path) -> None:
             factories.idx(root / folder, part, 40)
 
 
-# Several steps a round, so that methods which pull a client back differ from FedAvg; the accuracies are not looked at.
+# Several steps per round, so that methods with a proximal term differ from FedAvg; accuracies are not compared.
 BRIEF: Settings = {"rounds": 2, "seed": 25, "eval_every": 0, "eval_cap": 20}
 DIGITS: Settings = {"benchmark": "digits-shift", "cap": 160, "local_epochs": 2, "batch_size": 8, "min_per_client": 4}
 DIGITS |= BRIEF
@@ -78,7 +78,7 @@ DIGITS |= BRIEF
 PAIR: Settings = {**DIGITS, "domains": "paper,neon", "method": "fedavg"}
 FEW: Settings = {"clients": 4, "clients_per_round": 3, "min_per_client": 2, "batch_size": 8, **BRIEF}
 
-# What would take long, and a cache so small that samples have to be chosen for it.
+# Small networks, so that runs are fast, and a cache so small that samples must be selected for it.
 SIZES: dict[str, Settings] = {
     "fedcil": {"generator_width": 4, "server_iterations": 2},
     "mfcl": {"generator_width": 4, "latent": 16, "synthetic": 8, "iterations": 20},
@@ -102,22 +102,22 @@ CASES: dict[str, Case] = {
     "partition-shards": Case({**PAIR, "partition": "shards"}),
     "partition-quantity": Case({**PAIR, "partition": "quantity"}),
     "holdout": Case({**PAIR, "holdout": 0.25}),
-    "killed-and-resumed": Case({**DIGITS, "method": "special", "checkpoint_seconds": 0}, way="killed"),
+    "killed-and-resumed": Case({**DIGITS, "method": "special", "checkpoint_seconds": 0}, mode="killed"),
     "flower-grid": Case(
         {**PAIR, "method": "special", "model": "cnn", "width": 16, "alpha": 1.0, "client_lr": 0.1,
          "clients_per_round": 3},
-        way="flower",
+        mode="flower",
     ),
 }  # fmt: skip
 
 
 def learn(name: str, folder: Path) -> str:
-    """Carry the case out in an empty folder; the hash of the model it ends with."""
+    """Execute the case in an empty folder; returns the hash of its final model."""
     case = CASES[name]
     settings, run = dict(case.settings), folder / "run"
-    if case.way == "killed":
+    if case.mode == "killed":
         return killed_and_resumed(settings, run)
-    if case.way == "flower":
+    if case.mode == "flower":
         return str(finished(federate(folder, settings.pop("method"), **settings))["model_sha256"])
     if case.files is None:
         return learn_settings(run, **settings).model_sha256
@@ -130,7 +130,7 @@ def learn(name: str, folder: Path) -> str:
 
 
 def killed_and_resumed(settings: Settings, run: Path) -> str:
-    """A process of its own that is killed in the second task, and a second one's work done here."""
+    """Start the run in a process that is killed in the second task, and resume it in this process."""
     pairs = [f"{key}={value}" for key, value in {**settings, "out": run}.items() if key != "benchmark"]
     point = ["before a round's event", "3"]
     command = [sys.executable, str(KILL_POINTS), *point, "run", settings["benchmark"], *pairs]
@@ -140,14 +140,14 @@ def killed_and_resumed(settings: Settings, run: Path) -> str:
     return fedspecial.resume(run).model_sha256
 
 
-def here() -> dict[str, str]:
-    """What the sums depend on: the CPU, by its name, kind and the instructions torch uses of it, and torch."""
-    told = {}
+def machine() -> dict[str, str]:
+    """What floating-point sums depend on: the CPU (name, model, instruction set that torch uses) and torch."""
+    cpuinfo = {}
     if Path("/proc/cpuinfo").exists():
         first = Path("/proc/cpuinfo").read_text(encoding="utf-8").split("\n\n")[0]
-        told = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in first.splitlines())}
-    name = told.get("model name") or platform.processor() or platform.machine()
-    kind = [f"{key} {told[key]}" for key in ("cpu family", "model") if key in told]
+        cpuinfo = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in first.splitlines())}
+    name = cpuinfo.get("model name") or platform.processor() or platform.machine()
+    kind = [f"{key} {cpuinfo[key]}" for key in ("cpu family", "model") if key in cpuinfo]
     return {
         "cpu": f"{name} ({', '.join([*kind, torch.backends.cpu.get_cpu_capability()])})",
         "torch": str(torch.__version__),

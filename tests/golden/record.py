@@ -1,7 +1,6 @@
-"""Write `hashes.json` anew, or with ``--check`` say which cases differ from it: ``python tests/golden/record.py``.
+"""Rewrite `hashes.json`, or with ``--check`` print which cases differ from it: ``python tests/golden/record.py``.
 
-For changes that are meant to change what is learned, and for another type of CPU. A single thread, whatever the
-machine.
+For changes that are meant to change what is learned, and for another type of CPU. It always uses a single thread.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from cases import CASES, here, learn
+from cases import CASES, learn, machine
 
 FILE = Path(__file__).resolve().parent / "hashes.json"
 
@@ -28,11 +27,11 @@ def main() -> None:
         began = time.monotonic()
         with tempfile.TemporaryDirectory() as folder:
             hashes[name] = learn(name, Path(folder))
-        news = "as recorded" if recorded.get(name) == hashes[name] else "other than recorded"
-        print(f"{name:24} {hashes[name][:12]} {time.monotonic() - began:6.1f} s  {news}", flush=True)
+        comparison = "as recorded" if recorded.get(name) == hashes[name] else "differs from the record"
+        print(f"{name:24} {hashes[name][:12]} {time.monotonic() - began:6.1f} s  {comparison}", flush=True)
     if "--check" in sys.argv:
         sys.exit(hashes != recorded)
-    content = {**here(), "threads": 1, "hashes": hashes}
+    content = {**machine(), "threads": 1, "hashes": hashes}
     FILE.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 

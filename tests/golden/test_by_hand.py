@@ -1,6 +1,6 @@
-"""Two clients, two tasks, one weight: every number below was worked out on paper.
+"""Two clients, two tasks, one weight: every number below was computed by hand.
 
-f_m(w) = ½(w − x_m)², γ_L = ½, one step a round, so Δ_m = ½(x_m − w).
+f_m(w) = ½(w − x_m)², γ_L = ½, one step per round, so Δ_m = ½(x_m − w).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def _quadratic_clients(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Method, "loss", half_square)
 
 
-def follow(folder: Path, method: Method, **settings: object) -> tuple[Run, list[float]]:
+def weights_of(folder: Path, method: Method, **settings: object) -> tuple[Run, list[float]]:
     """w after each round of: task 1 with x = (1, 3), task 2 with x = (−1, −3), two rounds each."""
     weights: list[float] = []
     run = begin(
@@ -43,15 +43,15 @@ def follow(folder: Path, method: Method, **settings: object) -> tuple[Run, list[
     return play(run), weights
 
 
-def test_fedavg(tmp_path: Path) -> None:
+def test_fedavg_takes_the_steps_computed_by_hand(tmp_path: Path) -> None:
     """1: 0 + mean(½, 3/2) = 1; 1 + mean(0, 1) = 3/2.  2, γ_G = ½: 3/2 − 7/8 = 5/8; 5/8 + ½·mean(−13/16, −29/16)."""
-    _, weights = follow(tmp_path / "run", Method())
+    _, weights = weights_of(tmp_path / "run", Method())
     assert weights == pytest.approx([1, 1.5, 0.625, 0.625 - 0.65625], abs=1e-7)
 
 
-def test_special(tmp_path: Path) -> None:
+def test_special_takes_the_steps_computed_by_hand(tmp_path: Path) -> None:
     """Anchor 3/2, λ = ½: (5/8 + ½·3/2)/(3/2) = 11/12; then w̄ = 11/12 − 35/48 = 9/48, (9/48 + 3/4)/(3/2) = 5/8."""
-    run, weights = follow(tmp_path / "run", Special(lam=0.5))
+    run, weights = weights_of(tmp_path / "run", Special(lam=0.5))
     assert weights == pytest.approx([1, 1.5, 11 / 12, 5 / 8], abs=1e-6)
     rounds = [e for e in read_events(tmp_path / "run" / "events.jsonl") if e["event"] == "round"]
     assert [r["drift"] for r in rounds] == [None, None, pytest.approx(7 / 12), pytest.approx(7 / 8)]
@@ -59,27 +59,27 @@ def test_special(tmp_path: Path) -> None:
     assert float(run.server.anchor) == 1.5
 
 
-def test_special_by_mu_is_special_by_its_lambda(tmp_path: Path) -> None:
-    _, by_mu = follow(tmp_path / "mu", Special(mu=2.0))
-    _, by_lam = follow(tmp_path / "lam", Special(lam=0.5))
+def test_special_with_mu_equals_special_with_the_corresponding_lambda(tmp_path: Path) -> None:
+    _, by_mu = weights_of(tmp_path / "mu", Special(mu=2.0))
+    _, by_lam = weights_of(tmp_path / "lam", Special(lam=0.5))
     assert by_mu == pytest.approx(by_lam, abs=1e-7)
 
 
 def test_special_can_anchor_the_first_task_too(tmp_path: Path) -> None:
     """Anchor 0, λ = ½: 1/(3/2) = 2/3; w̄ = 2/3 + mean(1/6, 7/6) = 4/3, /(3/2) = 8/9."""
-    _, weights = follow(tmp_path / "run", Special(lam=0.5, anchor_first_task=True))
+    _, weights = weights_of(tmp_path / "run", Special(lam=0.5, anchor_first_task=True))
     assert weights[:2] == pytest.approx([2 / 3, 8 / 9], abs=1e-6)
 
 
-def test_fedprox(tmp_path: Path) -> None:
-    """The first step of a round starts at the centre, so one step a round is FedAvg whatever μ is."""
-    _, weights = follow(tmp_path / "run", FedProx(mu_prox=1.0))
+def test_fedprox_with_one_step_per_round_is_fedavg(tmp_path: Path) -> None:
+    """The first step of a round starts at the centre, so with one step per round it is FedAvg for every μ."""
+    _, weights = weights_of(tmp_path / "run", FedProx(mu_prox=1.0))
     assert weights == pytest.approx([1, 1.5, 0.625, -0.03125], abs=1e-7)
 
 
-def test_fedprox_second_step(tmp_path: Path) -> None:
+def test_the_second_local_step_of_fedprox_has_the_proximal_term(tmp_path: Path) -> None:
     """x = 1, μ = 1: w₁ = ½; w₂ = ½ − ½(−½ + ½) = ½. x = 3: 3/2; 3/2 − ½(−3/2 + 3/2) = 3/2. Mean 1."""
-    _, weights = follow(tmp_path / "run", FedProx(mu_prox=1.0), local_steps=2, local_epochs=None)
+    _, weights = weights_of(tmp_path / "run", FedProx(mu_prox=1.0), local_steps=2, local_epochs=None)
     assert weights[0] == pytest.approx(1.0, abs=1e-7)
 
 
@@ -93,8 +93,8 @@ def test_fedprox_second_step(tmp_path: Path) -> None:
         ("penalty", 1.5 + 0.5 * (-0.25 - 1.5)),  # the penalty's gradient is zero at the anchor
     ],
 )
-def test_special_c(prox: str, after_one_round: float, tmp_path: Path) -> None:
-    _, weights = follow(tmp_path / "run", SpecialC(lam=0.5, prox=prox))  # type: ignore[arg-type]
+def test_special_c_takes_the_steps_computed_by_hand(prox: str, after_one_round: float, tmp_path: Path) -> None:
+    _, weights = weights_of(tmp_path / "run", SpecialC(lam=0.5, prox=prox))  # type: ignore[arg-type]
     assert weights == [pytest.approx(1), pytest.approx(1.5), pytest.approx(after_one_round, abs=1e-6), weights[3]]
 
 
@@ -106,14 +106,14 @@ def test_special_c(prox: str, after_one_round: float, tmp_path: Path) -> None:
         ("registered", (0.5 + 1.5) / 4),
     ],
 )
-def test_weighting(weighting: str, weight: float, tmp_path: Path) -> None:
-    """Two of four clients answer, with one copy of x = 1 and three of x = 3: deltas ½ and 3/2."""
+def test_updates_are_averaged_with_the_chosen_weights(weighting: str, weight: float, tmp_path: Path) -> None:
+    """Two of four clients send an update, with one copy of x = 1 and three of x = 3: deltas ½ and 3/2."""
     run = begin(
         tmp_path / "run", "fedavg", points([1.0, 3.0, 3.0, 3.0]), module=Scalar(), clients=4, clients_per_round=4,
         rounds=1, local_epochs=1, client_lr=0.5, eval_every=0, min_per_client=0, weighting=weighting,
     )  # fmt: skip
-    hands: list[list[int]] = [[0], [1, 2, 3], [], []]
-    run.federation.rows = lambda task, client: np.array(hands[client], dtype=np.int64)  # type: ignore[method-assign]
+    rows: list[list[int]] = [[0], [1, 2, 3], [], []]
+    run.federation.rows = lambda task, client: np.array(rows[client], dtype=np.int64)  # type: ignore[method-assign]
     assert float(play(run).vector[0]) == pytest.approx(weight, abs=1e-6)
 
 

@@ -1,6 +1,6 @@
-"""The models of some small runs are, bit for bit, the recorded ones; `cases.py` says which runs these are.
+"""The models of the small runs in `cases.py` equal the recorded ones bit for bit.
 
-Where that was meant to change, ``python tests/golden/record.py`` records them anew.
+After a change that is meant to change them, ``python tests/golden/record.py`` records them again.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import json
 from pathlib import Path
 
 import pytest
-from cases import CASES, here, learn
+from cases import CASES, learn, machine
 
 RECORDED = json.loads((Path(__file__).parent / "hashes.json").read_text(encoding="utf-8"))
 HASHES = RECORDED["hashes"]
@@ -19,16 +19,17 @@ pytestmark = pytest.mark.usefixtures("rendered")
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_run_ends_with_the_recorded_model(name: str, tmp_path: Path) -> None:
-    there, now = ({key: machine[key] for key in ("cpu", "torch")} for machine in (RECORDED, here()))
-    if there != now:
+    recorded, current = ({key: found[key] for key in ("cpu", "torch")} for found in (RECORDED, machine()))
+    if recorded != current:
         pytest.skip(
-            f"recorded on {there['cpu']} with torch {there['torch']}; this is {now['cpu']} with torch {now['torch']}"
+            f"recorded on {recorded['cpu']} with torch {recorded['torch']}; "
+            f"this is {current['cpu']} with torch {current['torch']}"
         )
     assert learn(name, tmp_path) == HASHES[name]
 
 
-def test_every_case_tells_something_that_the_others_do_not() -> None:
-    """No two runs end with the same model, but for the one that was killed and the same one that was not."""
+def test_every_case_has_a_different_model() -> None:
+    """No two runs have the same model, except the killed run and the same run without a kill."""
     assert HASHES.keys() == CASES.keys()
     assert HASHES["killed-and-resumed"] == HASHES["method-special"]
     assert len(set(HASHES.values())) == len(HASHES) - 1

@@ -1,4 +1,4 @@
-"""An exception of a method on a client says on which client, in which task, round and batch it was raised."""
+"""An exception that a method raises on a client is reported with the client, task, round and batch."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class Failing(Method):
     """Fails on client 2 in the second batch of the second round of task 2."""
 
     def loss(self, context: ClientContext, x: Tensor, y: Tensor) -> Tensor:
-        place = (context.client, context.broadcast.task, context.broadcast.round, context.batch)
-        if place == (2, 2, 1, 2):
+        position = (context.client, context.broadcast.task, context.broadcast.round, context.batch)
+        if position == (2, 2, 1, 2):
             raise ValueError("a bad\nvalue")
         return super().loss(context, x, y)
 
@@ -59,7 +59,9 @@ def run(folder: Path, method: Method, **settings: Any) -> None:
     ],
     ids=["training", "query", "prediction"],
 )
-def test_an_exception_on_a_client_is_reported_with_its_place(method: Method, message: str, tmp_path: Path) -> None:
+def test_an_exception_on_a_client_names_client_task_round_and_batch(
+    method: Method, message: str, tmp_path: Path
+) -> None:
     with pytest.raises(ClientError) as caught:
         run(tmp_path / "run", method)
     assert str(caught.value) == message
@@ -67,6 +69,6 @@ def test_an_exception_on_a_client_is_reported_with_its_place(method: Method, mes
     assert type(caught.value.__cause__).__name__ in message
 
 
-def test_an_input_error_stays_as_it_is(tmp_path: Path) -> None:
+def test_an_input_error_is_passed_on_unchanged(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"^cache=0: give a positive number$"):
         run(tmp_path / "run", Refusing())

@@ -1,4 +1,4 @@
-"""Settings of a run: how they are merged and checked, and that doing so twice changes nothing."""
+"""Settings of a run: how they are merged and checked. Resolving them twice changes nothing."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_resolving_resolved_settings_changes_nothing(chosen: dict[str, Any]) -> 
 
 @hypothesis_settings(deadline=None)  # the first example of a method imports it
 @given(settings)
-def test_the_users_settings_win(chosen: dict[str, Any]) -> None:
+def test_the_users_settings_override_all_others(chosen: dict[str, Any]) -> None:
     config = resolve(merge_settings(chosen)).config
     for key, value in chosen.items():
         expected = ("paper", "neon") if key == "domains" else value
@@ -107,7 +107,7 @@ def test_arguments_without_a_value_are_refused(pairs: list[str], message: str) -
         ({"method": "json:dumps"}, "is not a Method"),
     ],
 )
-def test_settings_that_cannot_be_used_are_refused_by_name(chosen: dict[str, Any], message: str) -> None:
+def test_invalid_settings_are_refused_by_name(chosen: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message) as refused:
         resolve(merge_settings(chosen))
     assert "\n" not in str(refused.value)

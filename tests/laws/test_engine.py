@@ -56,20 +56,20 @@ def test_the_model_does_not_depend_on_how_many_streams_are_made_at_once(
     assert torch.equal(models[1], models[2])
 
 
-def test_a_spoilt_update_is_refused_and_the_round_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    spoilt = {0: float("nan"), 1: float("inf")}
+def test_an_unusable_update_is_refused_and_the_round_continues(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bad_values = {0: float("nan"), 1: float("inf")}
 
-    def spoil(self: inprocess.InProcess, client: int, *rest: Any) -> base.Reply:
+    def with_bad_values(self: inprocess.InProcess, client: int, *rest: Any) -> base.Reply:
         reply = train_client(self, client, *rest)
         assert reply.update is not None
-        if client in spoilt:
-            reply.update.deltas["theta"][3] = spoilt[client]
+        if client in bad_values:
+            reply.update.deltas["theta"][3] = bad_values[client]
         if client == 2:
             reply.update.deltas["theta"] = reply.update.deltas["theta"][:-1]
         return reply
 
     train_client = inprocess.InProcess._train_client
-    monkeypatch.setattr(inprocess.InProcess, "_train_client", spoil)
+    monkeypatch.setattr(inprocess.InProcess, "_train_client", with_bad_values)
     run = play(begin(tmp_path / "run", clients_per_round=4, rounds=1))
     refused = [event for event in read_events(tmp_path / "run" / "events.jsonl") if event["event"] == "update_refused"]
     assert [event["client"] for event in refused] == [0, 1, 2] * 3
@@ -79,11 +79,11 @@ def test_a_spoilt_update_is_refused_and_the_round_goes_on(tmp_path: Path, monkey
     assert bool(torch.isfinite(run.vector).all())
 
 
-def test_without_any_usable_update_the_model_stays_and_the_run_says_so(
+def test_without_any_usable_update_the_model_stays_and_the_event_reports_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        inprocess.InProcess, "_train_client", lambda self, client, *rest: base.Reply(client, None, "it went home")
+        inprocess.InProcess, "_train_client", lambda self, client, *rest: base.Reply(client, None, "client offline")
     )
     run = begin(tmp_path / "run", "special", rounds=2)
     before = run.vector.clone()
@@ -91,14 +91,14 @@ def test_without_any_usable_update_the_model_stays_and_the_run_says_so(
     assert all(event["held"] and event["loss"] is None for event in rounds_of(tmp_path / "run"))
 
 
-def test_divergence_is_survived(tmp_path: Path) -> None:
-    """A rate far too large gives NaN at the clients; no NaN reaches the model."""
+def test_no_nan_reaches_the_model_when_clients_diverge(tmp_path: Path) -> None:
+    """A rate that is far too large gives NaN on the clients, whose updates are refused."""
     result = learn(tmp_path / "run", client_lr=1e30)
     assert result.refused_updates > 0
     assert result.rounds_held == 9
 
 
-def test_local_work_can_be_given_in_steps_or_in_parts_of_an_epoch(tmp_path: Path) -> None:
+def test_local_training_can_be_given_in_steps_or_in_fractions_of_an_epoch(tmp_path: Path) -> None:
     learn(tmp_path / "steps", local_steps=7, local_epochs=None)
     assert {event["mean_steps"] for event in rounds_of(tmp_path / "steps")} == {7}
     run = begin(tmp_path / "half", local_epochs=0.5, clients=1, clients_per_round=1, eval_every=0)
@@ -115,7 +115,7 @@ def test_a_last_batch_of_one_is_left_out_only_where_batch_norm_needs_it(tmp_path
         assert {event["mean_steps"] for event in rounds_of(tmp_path / model)} == {expected}
 
 
-def test_integer_counters_never_move_the_server(tmp_path: Path) -> None:
+def test_integer_counters_are_not_aggregated(tmp_path: Path) -> None:
     run = play(begin(tmp_path / "run", "fedavg", images(), model="cnn", width=4))
     assert not any("num_batches_tracked" in slot.name for slot in run.model.layout.slots)
     run.model.load(run.vector)
@@ -124,7 +124,7 @@ def test_integer_counters_never_move_the_server(tmp_path: Path) -> None:
     assert all(int(counter) == 0 for counter in counters)
 
 
-def test_mean_only_statistics_feel_neither_the_server_rate_nor_the_anchor(tmp_path: Path) -> None:
+def test_neither_the_server_rate_nor_the_anchor_applies_to_mean_only_statistics(tmp_path: Path) -> None:
     """With γ_G = 0 the weights stay; statistics under `mean-only` still move, under `average` they do not."""
     for policy, moves in (("average", False), ("mean-only", True), ("local", False)):
         run = begin(tmp_path / policy, "special", images(), model="cnn", width=4, server_lr=0.0, batch_norm=policy)
@@ -136,10 +136,10 @@ def test_mean_only_statistics_feel_neither_the_server_rate_nor_the_anchor(tmp_pa
 
 
 def test_local_statistics_are_not_sent(tmp_path: Path) -> None:
-    context = learn(tmp_path / "local", "fedavg", images(), model="cnn", width=4, batch_norm="local")
+    local = learn(tmp_path / "local", "fedavg", images(), model="cnn", width=4, batch_norm="local")
     average = learn(tmp_path / "average", "fedavg", images(), model="cnn", width=4)
-    assert context.bytes_up < average.bytes_up
-    assert context.bytes_down < average.bytes_down
+    assert local.bytes_up < average.bytes_up
+    assert local.bytes_down < average.bytes_down
 
 
 def test_the_curve_may_be_sparse_and_capped_but_the_matrix_never_is(tmp_path: Path) -> None:
@@ -147,10 +147,10 @@ def test_the_curve_may_be_sparse_and_capped_but_the_matrix_never_is(tmp_path: Pa
     assert dense.matrix == sparse.matrix
     assert [sorted(event["accuracy"]) for event in rounds_of(tmp_path / "b")][:3] == [[], ["d1"], ["d1"]]
     assert all((10 * event["accuracy"]["d1"]) % 1 == pytest.approx(0) for event in rounds_of(tmp_path / "b")[1:3])
-    assert not any(event["accuracy"] for event in rounds_of_silent(tmp_path))
+    assert not any(event["accuracy"] for event in rounds_without_evaluation(tmp_path))
 
 
-def rounds_of_silent(folder: Path) -> list[dict[str, Any]]:
+def rounds_without_evaluation(folder: Path) -> list[dict[str, Any]]:
     learn(folder / "c", eval_every=0)
     return rounds_of(folder / "c")
 
@@ -163,7 +163,7 @@ def test_a_single_task_has_no_backward_transfer(tmp_path: Path) -> None:
     assert 0 <= result.acc <= 1
 
 
-def test_any_module_any_dataset_and_a_method_of_ones_own(tmp_path: Path) -> None:
+def test_a_run_accepts_any_module_any_dataset_and_a_users_method(tmp_path: Path) -> None:
     class Points(torch.utils.data.Dataset[tuple[torch.Tensor, int]]):
         def __init__(self, flip: float) -> None:
             self.x = torch.randn(40, 3, generator=torch.Generator().manual_seed(1)) * flip
@@ -175,7 +175,7 @@ def test_any_module_any_dataset_and_a_method_of_ones_own(tmp_path: Path) -> None
             return self.x[index], int(self.x[index, 0] > 0)
 
     class Careful(Method):
-        """Half of every step."""
+        """FedAvg with half of every server step."""
 
         def server_step(self, server: Any, mean: Any, info: Any) -> StepReport:
             server.theta.add_(mean["theta"], alpha=info.server_lr / 2)
@@ -190,7 +190,7 @@ def test_any_module_any_dataset_and_a_method_of_ones_own(tmp_path: Path) -> None
     assert [event["metrics"] for event in rounds_of(tmp_path / "run")] == [{"care": 0.5}] * 4
 
 
-def test_a_method_in_a_file_needs_nothing_but_its_name(tmp_path: Path) -> None:
+def test_a_method_in_a_file_is_found_by_its_name(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(
         "from pydantic.dataclasses import dataclass\n"
         "from fedspecial import Method\n"
@@ -203,9 +203,9 @@ def test_a_method_in_a_file_needs_nothing_but_its_name(tmp_path: Path) -> None:
         "        return StepReport()\n"
     )
     name = f"{tmp_path / 'mine.py'}:Mine"
-    mine, fedavg = learn(tmp_path / "a", name), learn(tmp_path / "b")
-    assert mine.method == "mine"
-    assert mine.model_sha256 == fedavg.model_sha256
+    ours, fedavg = learn(tmp_path / "a", name), learn(tmp_path / "b")
+    assert ours.method == "mine"
+    assert ours.model_sha256 == fedavg.model_sha256
     assert learn(tmp_path / "c", name, share=0.5).model_sha256 != fedavg.model_sha256
     with pytest.raises(InputError, match="shard: unknown setting"):
         learn(tmp_path / "d", name, shard=0.5)
@@ -234,5 +234,5 @@ def test_the_head_grows_by_the_new_classes(policy: str, tmp_path: Path) -> None:
     play(run)
     assert [outputs for outputs, _ in sizes] == [2, 4]
     finished = [e for e in read_events(tmp_path / "run" / "events.jsonl") if e["event"] == "task_finished"]
-    assert finished[0]["accuracy"][1] == 0, "nobody has heard of the new classes yet"
+    assert finished[0]["accuracy"][1] == 0, "after the first task the model has no outputs for the new classes"
     assert finished[1]["accuracy_masked"][0] >= finished[1]["accuracy"][0]

@@ -1,4 +1,4 @@
-"""User code is found by ``file.py:Name``; whatever goes wrong is reported in one line that names the setting."""
+"""User code is found by ``file.py:Name``; every failure is reported in one line that names the setting."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Metrics of the accuracy matrix, by hand and in general."""
+"""Metrics of the accuracy matrix: examples computed by hand, and laws for any matrix."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ matrices = st.integers(2, 5).flatmap(
 )
 
 
-def test_a_matrix_worked_out_by_hand() -> None:
+def test_metrics_equal_those_computed_by_hand() -> None:
     assert average_accuracy(HAND) == pytest.approx((0.5 + 0.9 + 0.6) / 3)
     assert final_drops(HAND) == pytest.approx([-0.4, 0.1])
     assert backward_transfer(HAND) == pytest.approx(-0.15)
@@ -49,14 +49,14 @@ def test_forgetting_is_at_least_minus_backward_transfer(matrix: list[list[float]
 
 
 @given(matrices)
-def test_metrics_leave_the_matrix_alone(matrix: list[list[float]]) -> None:
+def test_metrics_do_not_change_the_matrix(matrix: list[list[float]]) -> None:
     before = [list(row) for row in matrix]
     average_accuracy(matrix), backward_transfer(matrix), worst_drop(matrix), forgetting(matrix)
     assert matrix == before
 
 
 @pytest.mark.parametrize("matrix", [[[0.5, 0.5]], [[0.5, 0.5], [0.5]], [[1.2]], [[float("nan")]]])
-def test_what_is_no_accuracy_matrix_is_refused(matrix: list[list[float]]) -> None:
+def test_an_invalid_accuracy_matrix_is_refused(matrix: list[list[float]]) -> None:
     with pytest.raises(ValueError, match="matrix"):
         check(matrix)
 
@@ -73,6 +73,6 @@ def test_rounds_to_best_adds_the_first_best_round_of_each_task() -> None:
     assert rounds_to_best(rounds[:3], ["a", "b"]) is None
 
 
-def test_bytes_are_per_chosen_client() -> None:
+def test_bytes_are_counted_per_sampled_client() -> None:
     rounds = [{"bytes_up": 30, "clients": [1, 2, 3]}, {"bytes_up": 10, "clients": [4]}]
     assert bytes_per_client(rounds, "up") == 10

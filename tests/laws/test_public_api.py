@@ -44,7 +44,7 @@ def test_completion_of_names_does_not_import_torch() -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_objects_are_recorded_as_such_and_are_needed_again(tmp_path: Path) -> None:
+def test_objects_are_recorded_as_objects_and_must_be_passed_again(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     model = nn.Sequential(nn.Flatten(), nn.Linear(math.prod(rotated_blobs().input_shape), 3))
     result = learn(folder, fedspecial.Special(lam=0.3), model=model)

@@ -1,4 +1,4 @@
-"""What cannot work is refused before anything is learned, in one line, and leaves nothing behind."""
+"""A run that cannot work is refused before training, in one line, and leaves no files behind."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from toy_problems import QUICK, images, learn, rotated_blobs
         ({"partition": "sites"}, "partition=sites"),
     ],
 )
-def test_a_run_that_cannot_begin_leaves_no_directory(settings: dict[str, Any], message: str, tmp_path: Path) -> None:
+def test_a_run_that_cannot_start_leaves_no_directory(settings: dict[str, Any], message: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=message) as refused:
         learn(tmp_path / "run", "special", **settings)
     assert "\n" not in str(refused.value)
     assert not (tmp_path / "run").exists()
 
 
-def test_a_later_tasks_partition_is_tried_before_the_first_task_is_learned(tmp_path: Path) -> None:
+def test_the_partitions_of_all_tasks_are_checked_before_the_first_task_is_learned(tmp_path: Path) -> None:
     first, second = rotated_blobs(2).domains
     small = Domain(second.name, second.train.take(slice(0, 6)), second.test)
     problem = Benchmark("shrinks", (first, small), tuple("abc"), kind="table")
@@ -51,12 +51,12 @@ def test_an_empty_domain_is_named(tmp_path: Path) -> None:
         fedspecial.run([empty], out=tmp_path / "run", **QUICK)
 
 
-def test_a_value_that_is_no_yaml_is_refused() -> None:
+def test_a_value_that_is_not_valid_yaml_is_refused() -> None:
     with pytest.raises(InputError, match=r"domains=\[a: the value is not valid YAML"):
         parse_settings(["domains=[a"])
 
 
-def test_a_presets_width_goes_with_the_presets_model() -> None:
+def test_a_presets_width_applies_only_to_the_presets_model() -> None:
     from fedspecial.config import merge_settings, resolve
 
     assert resolve(merge_settings({"benchmark": "digits-shift"})).config.width == 16
@@ -74,7 +74,7 @@ def stopped_run(folder: Path) -> Path:
     return folder
 
 
-def test_a_run_does_not_go_on_with_other_data(tmp_path: Path) -> None:
+def test_a_run_is_not_resumed_with_different_data(tmp_path: Path) -> None:
     folder = stopped_run(tmp_path / "run")
     domains = rotated_blobs().domains
     other = Domain("d1", domains[0].test, domains[0].train)
@@ -83,7 +83,7 @@ def test_a_run_does_not_go_on_with_other_data(tmp_path: Path) -> None:
     assert fedspecial.resume(folder, benchmark=rotated_blobs()).acc > 0
 
 
-def test_a_run_does_not_go_on_from_events_that_were_edited(tmp_path: Path) -> None:
+def test_a_run_is_not_resumed_from_edited_events(tmp_path: Path) -> None:
     folder = stopped_run(tmp_path / "run")
     lines = (folder / "events.jsonl").read_text().splitlines(keepends=True)
     event = json.loads(lines[2])
@@ -95,7 +95,7 @@ def test_a_run_does_not_go_on_from_events_that_were_edited(tmp_path: Path) -> No
     assert (folder / "events.jsonl").read_bytes() == before
 
 
-def test_a_finished_model_of_a_table_with_gaps_tests_as_its_last_row_says(tmp_path: Path) -> None:
+def test_evaluating_a_run_on_a_table_with_missing_values_repeats_the_last_row_of_its_matrix(tmp_path: Path) -> None:
     domains = []
     for domain in rotated_blobs(2).domains:
         for samples in (domain.train, domain.test):
@@ -107,7 +107,7 @@ def test_a_finished_model_of_a_table_with_gaps_tests_as_its_last_row_says(tmp_pa
 
 
 @pytest.mark.parametrize("policy", ["average", "mean-only", "local"])
-def test_a_finished_model_tests_as_its_last_row_says(policy: str, tmp_path: Path) -> None:
+def test_evaluating_a_finished_run_repeats_the_last_row_of_its_matrix(policy: str, tmp_path: Path) -> None:
     result = learn(tmp_path / "run", "special", images(), model="cnn", width=4, batch_norm=policy)
     tested = evaluate(tmp_path / "run", images())
     assert list(tested.values()) == pytest.approx(result.matrix[-1])

@@ -21,7 +21,7 @@ vectors = st.integers(0, 2**32 - 1).map(lambda seed: torch.randn(7, generator=to
 strengths = st.floats(1e-3, 1e3)
 
 
-def stepped(theta: Tensor, delta: Tensor, anchor: Tensor, **hyper: Any) -> Tensor:
+def server_step(theta: Tensor, delta: Tensor, anchor: Tensor, **hyper: Any) -> Tensor:
     server = ServerState(theta.clone(), anchor)
     Special(**hyper).server_step(server, {"theta": delta}, INFO)
     return server.theta
@@ -31,7 +31,7 @@ def stepped(theta: Tensor, delta: Tensor, anchor: Tensor, **hyper: Any) -> Tenso
 def test_the_step_is_the_minimiser_of_its_objective(theta: Tensor, delta: Tensor, anchor: Tensor, lam: float) -> None:
     """‖u − θ̄‖² + λ‖u − a‖² has zero gradient at the new model."""
     bar = theta + INFO.server_lr * delta
-    u = stepped(theta, delta, anchor, lam=lam)
+    u = server_step(theta, delta, anchor, lam=lam)
     gradient = (u - bar) + lam * (u - anchor)
     assert float(gradient.norm()) <= 1e-5 * (1 + lam) * (1 + float(bar.norm() + anchor.norm()))
 
@@ -41,19 +41,19 @@ def test_the_distance_to_the_anchor_shrinks_by_one_plus_lambda(
     theta: Tensor, delta: Tensor, anchor: Tensor, lam: float
 ) -> None:
     bar = theta + INFO.server_lr * delta
-    distance = float((stepped(theta, delta, anchor, lam=lam) - anchor).norm())
+    distance = float((server_step(theta, delta, anchor, lam=lam) - anchor).norm())
     assert distance == pytest.approx(float((bar - anchor).norm()) / (1 + lam), rel=1e-4, abs=1e-5)
 
 
 @given(vectors, vectors, vectors)
-def test_an_infinite_pull_freezes_the_model_at_the_anchor(theta: Tensor, delta: Tensor, anchor: Tensor) -> None:
-    assert torch.allclose(stepped(theta, delta, anchor, lam=1e30), anchor)
+def test_an_infinite_lambda_keeps_the_model_at_the_anchor(theta: Tensor, delta: Tensor, anchor: Tensor) -> None:
+    assert torch.allclose(server_step(theta, delta, anchor, lam=1e30), anchor)
 
 
 @given(vectors, vectors, vectors, st.floats(0.01, 100))
 def test_mu_gives_the_lambda_of_its_definition(theta: Tensor, delta: Tensor, anchor: Tensor, mu: float) -> None:
     lam = mu * INFO.server_lr * INFO.client_lr * INFO.mean_steps
-    assert torch.equal(stepped(theta, delta, anchor, mu=mu), stepped(theta, delta, anchor, lam=lam))
+    assert torch.equal(server_step(theta, delta, anchor, mu=mu), server_step(theta, delta, anchor, lam=lam))
 
 
 @pytest.mark.parametrize("hyper", [{"lam": 0.3}, {"mu": 2.0}])
@@ -65,7 +65,7 @@ def test_the_model_is_the_anchor_plus_discounted_updates(hyper: dict[str, float]
     total: dict[int, Tensor] = {}
     caps: dict[int, float] = {}
 
-    def watched(self: Special, server: ServerState, mean: Any, info: RoundInfo) -> Any:
+    def checked_step(self: Special, server: ServerState, mean: Any, info: RoundInfo) -> Any:
         report = step(self, server, mean, info)
         if info.task > 1:
             lam, scaled = report.lam, info.server_lr * mean["theta"].double()
@@ -78,7 +78,7 @@ def test_the_model_is_the_anchor_plus_discounted_updates(hyper: dict[str, float]
         return report
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Special, "server_step", watched)
+        patch.setattr(Special, "server_step", checked_step)
         play(run)
     assert len(means) == 2 * 5
     if "mu" in hyper:
@@ -92,27 +92,27 @@ def test_the_first_task_is_fedavg(name: str, tmp_path: Path) -> None:
     assert ours.model_sha256 != fedavg.model_sha256
 
 
-def test_a_tiny_pull_is_nearly_none(tmp_path: Path) -> None:
+def test_a_tiny_lambda_is_close_to_lambda_zero(tmp_path: Path) -> None:
     tiny = play(begin(tmp_path / "tiny", "special", lam=1e-6)).vector
     none = play(begin(tmp_path / "none", "special", lam=0.0)).vector
     assert torch.allclose(tiny, none, atol=1e-4)
     assert not torch.equal(tiny, none)
 
 
-def test_the_pull_binds_tighter_the_larger_it_is(tmp_path: Path) -> None:
+def test_a_larger_lambda_gives_a_smaller_drift(tmp_path: Path) -> None:
     drifts = [learn(tmp_path / f"{lam}", "special", lam=lam).drift for lam in (0.1, 1.0, 10.0)]
     assert drifts == sorted(drifts, reverse=True)
 
 
 def test_special_c_per_epoch_is_special_at_twice_lambda(tmp_path: Path) -> None:
-    """One local epoch, γ_G = 1, no BatchNorm: averaging the clients' blends is blending the average."""
+    """One local epoch, γ_G = 1, no BatchNorm: the mean of the proximal steps is the proximal step of the mean."""
     settings = {"local_epochs": 1, "server_lr": 1.0}
     client = play(begin(tmp_path / "c", "special-c", lam=0.3, prox="epoch_literal", **settings)).vector
     server = play(begin(tmp_path / "s", "special", lam=0.6, **settings)).vector
     assert torch.allclose(client, server, atol=1e-6)
 
 
-def test_halving_special_c_lambda_makes_the_two_pulls_equal(tmp_path: Path) -> None:
+def test_special_c_with_half_lambda_equals_special(tmp_path: Path) -> None:
     settings = {"local_epochs": 1, "server_lr": 1.0, "lam": 0.3}
     client = play(begin(tmp_path / "c", "special-c", prox="epoch_literal", halve_lambda=True, **settings)).vector
     server = play(begin(tmp_path / "s", "special", **settings)).vector

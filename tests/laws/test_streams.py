@@ -1,4 +1,4 @@
-"""Every random draw has a name: laws of streams and of the choice of clients."""
+"""Every random draw comes from a named stream: laws of streams and of client sampling."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def test_different_names_are_different_streams(names: list[tuple[int, str, int]]
     assert len({stream_seed(*name) for name in names}) == len(names)
 
 
-def test_keys_do_not_run_into_each_other() -> None:
+def test_the_digits_of_neighbouring_keys_are_not_joined() -> None:
     assert stream_seed(1, "x", 11, 1) != stream_seed(1, "x", 1, 11)
 
 
 @given(st.integers(0, 1000), st.integers(1, 50), st.data())
-def test_clients_are_chosen_without_replacement(seed: int, clients: int, data: st.DataObject) -> None:
+def test_clients_are_sampled_without_replacement(seed: int, clients: int, data: st.DataObject) -> None:
     count = data.draw(st.integers(1, clients))
     chosen = sample_clients(seed, 1, 0, clients, count)
     assert len(set(chosen)) == count
@@ -35,7 +35,7 @@ def test_clients_are_chosen_without_replacement(seed: int, clients: int, data: s
     assert all(0 <= client < clients for client in chosen)
 
 
-def test_every_client_is_chosen_equally_often() -> None:
+def test_every_client_is_sampled_equally_often() -> None:
     counts = [0] * 8
     for round in range(2000):
         for client in sample_clients(25, 1, round, 8, 4):
@@ -43,7 +43,7 @@ def test_every_client_is_chosen_equally_often() -> None:
     assert all(abs(count - 1000) < 5 * (2000 * 0.25) ** 0.5 for count in counts)
 
 
-def test_torchs_own_generator_follows_the_stream_and_is_put_back() -> None:
+def test_torchs_global_generator_follows_the_stream_and_is_restored() -> None:
     torch.manual_seed(7)
     expected = torch.rand(3)
     torch.manual_seed(7)

@@ -1,4 +1,4 @@
-"""A model is one vector: laws of the flat model, its layout, and messages made of it."""
+"""A model is one vector: laws of the flat model, its layout, messages and the mean of updates."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Odd(nn.Module):
         self.register_buffer("scale", torch.full((2,), 5.0))
 
 
-def test_the_module_lives_in_the_vector() -> None:
+def test_the_modules_tensors_are_views_of_the_vector() -> None:
     model = FlatModel(build("cnn", input_shape=(3, 16, 16), num_classes=3))
     model.vector.fill_(0.5)
     assert all(bool((p == 0.5).all()) for p in model.module.parameters())
@@ -41,7 +41,7 @@ def test_the_module_lives_in_the_vector() -> None:
     assert bool((model.vector[: next(model.module.parameters()).numel()] == 2.0).all())
 
 
-def test_flattening_changes_no_output() -> None:
+def test_flattening_does_not_change_the_outputs() -> None:
     module = build("resnet18", input_shape=(3, 32, 32), num_classes=10, width=8).eval()
     x = torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
     before = module(x)
@@ -49,7 +49,7 @@ def test_flattening_changes_no_output() -> None:
     assert torch.equal(module(x), before)
 
 
-def test_weights_come_first_and_counters_and_masks_stay_outside() -> None:
+def test_weights_come_first_and_counters_and_masks_are_left_out() -> None:
     model = FlatModel(Odd())
     names = [slot.name for slot in model.layout.slots]
     weights, buffers = {"frozen", "first.weight", "norm.weight", "norm.bias"}, {"norm.running_mean", "norm.running_var"}
@@ -61,7 +61,7 @@ def test_weights_come_first_and_counters_and_masks_stay_outside() -> None:
     assert len(model.trainable) == 3
 
 
-def test_loading_puts_counters_back_to_the_servers() -> None:
+def test_loading_resets_integer_counters() -> None:
     model = FlatModel(Odd())
     start = model.vector.clone()
     model.module.train()
@@ -72,7 +72,7 @@ def test_loading_puts_counters_back_to_the_servers() -> None:
     assert torch.equal(model.vector, start)
 
 
-def test_a_view_that_was_cut_off_is_noticed() -> None:
+def test_a_weight_that_is_no_longer_a_view_is_detected() -> None:
     model = FlatModel(nn.Linear(2, 2))
     model.check_views()
     model.module.weight.data = torch.zeros(2, 2)
@@ -80,7 +80,7 @@ def test_a_view_that_was_cut_off_is_noticed() -> None:
         model.check_views()
 
 
-def test_a_replaced_layer_is_noticed() -> None:
+def test_a_replaced_layer_is_detected() -> None:
     model = FlatModel(nn.Sequential(nn.Linear(2, 2), nn.Sequential(nn.Linear(2, 2))))
     model.check_views()
     model.module[1] = nn.Sequential(nn.Linear(2, 2))
@@ -91,7 +91,7 @@ def test_a_replaced_layer_is_noticed() -> None:
         model.check_views()
 
 
-def test_only_float32_models_are_taken() -> None:
+def test_only_float32_models_are_accepted() -> None:
     with pytest.raises(InputError, match=r"'weight' is torch\.float16"):
         layout_of(nn.Linear(2, 2).half())
     with pytest.raises(InputError, match="no weights"):
@@ -120,14 +120,14 @@ def test_the_size_of_a_message_is_that_of_its_bytes(t: dict[str, torch.Tensor], 
 
 
 @given(tensors, numbers)
-def test_a_message_survives_the_wire(t: dict[str, torch.Tensor], n: dict[str, float]) -> None:
+def test_unpacking_a_packed_message_gives_it_back(t: dict[str, torch.Tensor], n: dict[str, float]) -> None:
     tensors, numbers = unpack(pack(t, n))
     assert numbers == n
     assert tensors.keys() == t.keys()
     assert all(torch.equal(tensors[k], t[k]) and tensors[k].dtype == t[k].dtype for k in t)
 
 
-def test_a_payload_is_paid_for_by_those_who_lack_it() -> None:
+def test_a_payload_is_counted_only_for_clients_that_do_not_have_it() -> None:
     message = Broadcast(1, 0, {"theta": torch.zeros(10)}, {"anchor": torch.zeros(10)})
     without = Broadcast(1, 0, {"theta": torch.zeros(10)})
     assert broadcast_size(message, present=frozenset({"anchor"})) == broadcast_size(without)
@@ -135,7 +135,7 @@ def test_a_payload_is_paid_for_by_those_who_lack_it() -> None:
 
 
 @given(st.lists(st.floats(-1e3, 1e3, width=32), min_size=1, max_size=8), st.randoms())
-def test_the_mean_does_not_depend_on_the_order(values: list[float], random: object) -> None:
+def test_the_mean_does_not_depend_on_the_order_of_updates(values: list[float], random: object) -> None:
     def mean(order: list[float]) -> torch.Tensor:
         running = RunningMean()
         for value in order:

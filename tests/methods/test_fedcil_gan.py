@@ -1,4 +1,4 @@
-"""Laws of the pieces of FedCIL's GAN."""
+"""Laws of the parts of FedCIL's GAN."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def mask(*labels: int, classes: int = 4) -> Tensor:
     return torch.zeros(classes, dtype=torch.bool).index_fill_(0, torch.tensor(labels), True)
 
 
-def test_large_images_are_shrunk_for_the_gan_and_its_own_enlarged() -> None:
+def test_large_images_are_shrunk_for_the_gan_and_generated_ones_enlarged() -> None:
     problem = ProblemSpec("image", (3, 96, 80), 10, 2, 4, mean=(0.4, 0.5, 0.6), std=(0.2, 0.3, 0.25))
     assert FedCil().gan_shape(problem) == (3, 64, 64)
     assert FedCil(gan_size=224).gan_shape(problem) == (3, 96, 80)
@@ -29,7 +29,7 @@ def test_large_images_are_shrunk_for_the_gan_and_its_own_enlarged() -> None:
         torch.testing.assert_close(scale.to_classifier(seen), x.contiguous())
 
 
-def test_divergence_is_that_of_kullback_and_leibler() -> None:
+def test_divergence_is_the_kullback_leibler_divergence() -> None:
     first, second = (torch.randn(5, 3, generator=torch.Generator().manual_seed(seed)) for seed in (1, 2))
     p, q = first.softmax(dim=1), second.softmax(dim=1)
     assert float(divergence(first, second)) == pytest.approx(float((p * (p / q).log()).sum() / 5), rel=1e-5)
@@ -38,7 +38,7 @@ def test_divergence_is_that_of_kullback_and_leibler() -> None:
 
 
 @pytest.mark.parametrize("decay", [0.0, 0.1])
-def test_adam_is_the_usual_one(decay: float) -> None:
+def test_adam_equals_torchs_adam(decay: float) -> None:
     ours, theirs = ([torch.arange(6.0).view(2, 3).add(1), torch.tensor([0.5])] for _ in range(2))
     adam = Adam(ours, 0.1, (0.5, 0.99), decay)
     parameters = [torch.nn.Parameter(weight) for weight in theirs]
@@ -53,15 +53,15 @@ def test_adam_is_the_usual_one(decay: float) -> None:
         torch.testing.assert_close(own, parameter.detach())
 
 
-def test_a_balanced_batch_has_every_label_equally_often_and_from_those_who_hold_it() -> None:
-    rng, held = torch.Generator().manual_seed(1), [mask(0), mask(0, 1), mask(1, 3)]
+def test_a_balanced_batch_has_every_label_equally_often_and_only_from_clients_that_have_it() -> None:
+    rng, client_labels = torch.Generator().manual_seed(1), [mask(0), mask(0, 1), mask(1, 3)]
     counts = torch.zeros(3, 4)
     for _ in range(200):
-        asked = balanced(held, 32, rng)
-        assert sum(map(len, asked)) == 32
-        for client, labels in enumerate(asked):
+        batch = balanced(client_labels, 32, rng)
+        assert sum(map(len, batch)) == 32
+        for client, labels in enumerate(batch):
             counts[client] += torch.bincount(labels, minlength=4)
-    assert not bool(counts[~torch.stack(held)].any())
+    assert not bool(counts[~torch.stack(client_labels)].any())
     shares = counts.sum(dim=0) / counts.sum()
     torch.testing.assert_close(shares, torch.tensor([1 / 3, 1 / 3, 0, 1 / 3]), atol=0.02, rtol=0)
     # Of label 0 the first client gives the pool 32 images and the second about 16.

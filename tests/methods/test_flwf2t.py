@@ -1,4 +1,4 @@
-"""Laws of FLwF-2T: who teaches whom, what that costs, and that it helps."""
+"""Laws of FLwF-2T: which teachers a client has, what they cost, and that they reduce forgetting."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ ONE_STEP: dict[str, Any] = {"local_steps": 1, "local_epochs": None}
 
 
 @pytest.fixture
-def turns(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
-    """What each client's turn began and ended with."""
+def local_rounds(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """The teachers and the model of every client, before and after its local training."""
     seen: list[dict[str, Any]] = []
     begin_round, end_round = FLwF2T.begin_round, FLwF2T.end_round
 
@@ -35,27 +35,27 @@ def turns(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
         frozen |= {name: tensor for name, tensor in context.state.models.items() if name == "past"}
         return {name: float(tensor.double().square().sum()) for name, tensor in frozen.items()}
 
-    def begun(self: FLwF2T, context: Any) -> None:
+    def recorded_start(self: FLwF2T, context: Any) -> None:
         begin_round(self, context)
-        turn = {"client": context.client, "task": context.broadcast.task, "round": context.broadcast.round}
-        turn |= {"samples": len(context.data), "payload": context.broadcast.payloads.get("past")}
-        turn |= {"past": context.state.models.get("past"), "before": digests(context), "asked": {}}
-        seen.append(turn)
+        entry = {"client": context.client, "task": context.broadcast.task, "round": context.broadcast.round}
+        entry |= {"samples": len(context.data), "payload": context.broadcast.payloads.get("past")}
+        entry |= {"past": context.state.models.get("past"), "before": digests(context), "evaluated": {}}
+        seen.append(entry)
 
-    def ended(self: FLwF2T, context: Any) -> None:
+    def recorded_end(self: FLwF2T, context: Any) -> None:
         end_round(self, context)
         seen[-1] |= {"model": context.model.vector.clone(), "after": digests(context)}
 
-    ask = flwf2t._logits
+    logits = flwf2t._logits
 
-    def asked(module: Any, tensors: dict[str, Tensor], x: Tensor) -> Tensor:
+    def counted(module: Any, tensors: dict[str, Tensor], x: Tensor) -> Tensor:
         teacher = next(iter(tensors.values())).data_ptr()
-        seen[-1]["asked"][teacher] = seen[-1]["asked"].get(teacher, 0) + len(x)
-        return ask(module, tensors, x)
+        seen[-1]["evaluated"][teacher] = seen[-1]["evaluated"].get(teacher, 0) + len(x)
+        return logits(module, tensors, x)
 
-    monkeypatch.setattr(FLwF2T, "begin_round", begun)
-    monkeypatch.setattr(FLwF2T, "end_round", ended)
-    monkeypatch.setattr(flwf2t, "_logits", asked)
+    monkeypatch.setattr(FLwF2T, "begin_round", recorded_start)
+    monkeypatch.setattr(FLwF2T, "end_round", recorded_end)
+    monkeypatch.setattr(flwf2t, "_logits", counted)
     return seen
 
 
@@ -74,7 +74,7 @@ def test_the_loss_is_the_weighted_sum_of_its_three_terms(tmp_path: Path, monkeyp
 
     @torch.no_grad()
     def by_hand(context: Any, x: Tensor, y: Tensor) -> float:
-        """The perceptron says the same in training as in evaluation, so its scores may be had one after another."""
+        """The perceptron has the same outputs in training and evaluation mode, so models are evaluated one by one."""
         past = context.broadcast.payloads.get("past", context.state.models.get("past"))
         scores = []
         for vector in (past, context.broadcast.theta, context.model.vector.clone()):
@@ -98,25 +98,27 @@ def test_the_loss_is_the_weighted_sum_of_its_three_terms(tmp_path: Path, monkeyp
     assert ours == pytest.approx(expected, rel=1e-5)
 
 
-def test_the_first_task_is_fedavg_and_asks_no_teacher(tmp_path: Path, turns: list[dict[str, Any]]) -> None:
+def test_the_first_task_is_fedavg_and_evaluates_no_teacher(tmp_path: Path, local_rounds: list[dict[str, Any]]) -> None:
     problem = rotated_blobs(tasks=1)
     ours, fedavg = learn(tmp_path / "ours", "flwf2t", problem), learn(tmp_path / "fedavg", "fedavg", problem)
     assert ours.model_sha256 == fedavg.model_sha256
-    assert len(turns) == 9
-    assert not any(turn["asked"] for turn in turns)
+    assert len(local_rounds) == 9
+    assert not any(entry["evaluated"] for entry in local_rounds)
 
 
-def test_labels_alone_are_fedavg_and_ask_no_teacher(tmp_path: Path, turns: list[dict[str, Any]]) -> None:
+def test_training_on_labels_only_is_fedavg_and_evaluates_no_teacher(
+    tmp_path: Path, local_rounds: list[dict[str, Any]]
+) -> None:
     run = play(begin(tmp_path / "ours", "flwf2t", images(), model="cnn", width=4, alpha_ce=1.0, beta_past=0.0))
     fedavg = play(begin(tmp_path / "fedavg", "fedavg", images(), model="cnn", width=4))
     assert torch.equal(run.vector, fedavg.vector)
-    assert not any(turn["asked"] for turn in turns)
+    assert not any(entry["evaluated"] for entry in local_rounds)
     assert run.engine.states.index == {}  # type: ignore[attr-defined]
     assert run.server.tensors == {}
 
 
-def test_the_servers_teacher_does_not_move_a_model_that_agrees_with_it(tmp_path: Path) -> None:
-    """α = β = 0: the student begins where its teacher stands, and the gradient there is zero."""
+def test_distilling_from_the_server_does_not_change_a_model_equal_to_the_servers(tmp_path: Path) -> None:
+    """α = β = 0: the student starts equal to its teacher, where the gradient is zero."""
     moved: list[float] = []
     run = begin(tmp_path / "run", "flwf2t", alpha_ce=0.0, beta_past=0.0)
     run.listeners = (lambda e: moved.append(e.delta_norm) if isinstance(e, RoundFinished) and e.task > 1 else None,)
@@ -125,53 +127,57 @@ def test_the_servers_teacher_does_not_move_a_model_that_agrees_with_it(tmp_path:
     assert max(moved) < 1e-6
 
 
-def test_teachers_are_frozen(tmp_path: Path, turns: list[dict[str, Any]]) -> None:
+def test_training_does_not_change_the_teachers(tmp_path: Path, local_rounds: list[dict[str, Any]]) -> None:
     learn(tmp_path / "run", "flwf2t", images(), model="cnn", width=4)
-    taught = [turn for turn in turns if turn["task"] == 2]
-    assert taught
-    assert all(turn["before"] == turn["after"] and len(turn["before"]) == 2 for turn in taught)
+    second_task = [entry for entry in local_rounds if entry["task"] == 2]
+    assert second_task
+    assert all(entry["before"] == entry["after"] and len(entry["before"]) == 2 for entry in second_task)
 
 
-def test_teachers_are_asked_once_about_a_sample(tmp_path: Path, turns: list[dict[str, Any]]) -> None:
-    """The server's once a round, the client's once a task, whatever the number of epochs."""
+def test_each_teacher_is_evaluated_once_per_sample(tmp_path: Path, local_rounds: list[dict[str, Any]]) -> None:
+    """The server's model once per round, the past model once per task, for any number of epochs."""
     learn(tmp_path / "run", "flwf2t", local_epochs=3)
-    met: set[tuple[int, int]] = set()
-    for turn in turns:
-        if turn["task"] > 1:
-            new = (turn["client"], turn["task"]) not in met
-            met.add((turn["client"], turn["task"]))
-            assert sorted(turn["asked"].values()) == [turn["samples"]] * (1 + new)
+    seen: set[tuple[int, int]] = set()
+    for entry in local_rounds:
+        if entry["task"] > 1:
+            new = (entry["client"], entry["task"]) not in seen
+            seen.add((entry["client"], entry["task"]))
+            assert sorted(entry["evaluated"].values()) == [entry["samples"]] * (1 + new)
 
 
-def test_samples_that_are_not_trained_on_are_not_asked_about(tmp_path: Path, turns: list[dict[str, Any]]) -> None:
+def test_teachers_are_not_evaluated_on_samples_that_are_not_trained_on(
+    tmp_path: Path, local_rounds: list[dict[str, Any]]
+) -> None:
     learn(tmp_path / "run", "flwf2t", rotated_blobs(tasks=2), rounds=1, batch_size=4, **ONE_STEP)
-    assert [sorted(turn["asked"].values()) for turn in turns if turn["task"] == 2] == [[4, 4]] * 3
+    assert [sorted(entry["evaluated"].values()) for entry in local_rounds if entry["task"] == 2] == [[4, 4]] * 3
 
 
-def test_the_past_model_is_the_clients_own_or_else_the_servers(tmp_path: Path, turns: list[dict[str, Any]]) -> None:
+def test_the_past_model_is_the_clients_own_or_else_the_servers(
+    tmp_path: Path, local_rounds: list[dict[str, Any]]
+) -> None:
     run = begin(tmp_path / "run", "flwf2t", rotated_blobs(tasks=4), clients=6, clients_per_round=2, rounds=2)
     ends: dict[int, Tensor] = {}
     run.listeners = (lambda e: ends.setdefault(e.task, run.vector.clone()) if e.event == "task_finished" else None,)
     play(run)
     last: dict[tuple[int, int], Tensor] = {}
-    own = loaned = 0
-    for turn in turns:
-        client, task = turn["client"], turn["task"]
+    own = received = 0
+    for entry in local_rounds:
+        client, task = entry["client"], entry["task"]
         if task > 1 and (client, task - 1) in last:
             own += 1
-            assert turn["payload"] is None
-            assert torch.equal(turn["past"], last[client, task - 1])
+            assert entry["payload"] is None
+            assert torch.equal(entry["past"], last[client, task - 1])
         elif task > 1:
-            loaned += 1
-            assert turn["past"] is None
-            assert torch.equal(turn["payload"], ends[task - 1])
-        last[client, task] = turn["model"]
+            received += 1
+            assert entry["past"] is None
+            assert torch.equal(entry["payload"], ends[task - 1])
+        last[client, task] = entry["model"]
     assert own > 2
-    assert loaned > 2
+    assert received > 2
 
 
 def test_identical_clients_that_all_take_part_equal_one_client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Their past models are the same too. (A client that sits rounds out has an older one.)"""
+    """Their past models are equal too. (A client that was not sampled in the last rounds has an older one.)"""
     monkeypatch.setattr(inprocess, "stream", lambda seed, purpose, *keys: stream(seed, purpose, *keys[:-1]))
     ends = []
     for count in (4, 1):
@@ -181,9 +187,11 @@ def test_identical_clients_that_all_take_part_equal_one_client(tmp_path: Path, m
     assert torch.equal(*ends)
 
 
-def test_the_global_teacher_is_everybodys_and_no_model_is_kept(tmp_path: Path, turns: list[dict[str, Any]]) -> None:
+def test_all_clients_get_the_global_teacher_and_store_no_model(
+    tmp_path: Path, local_rounds: list[dict[str, Any]]
+) -> None:
     run = play(begin(tmp_path / "run", "flwf2t", teacher="global"))
-    assert all((turn["payload"] is None) == (turn["task"] == 1) for turn in turns)
+    assert all((entry["payload"] is None) == (entry["task"] == 1) for entry in local_rounds)
     kept = [run.engine.states.load(client).tensors for client in range(4)]  # type: ignore[attr-defined]
     assert all(set(tensors) <= {"past_logits"} for tensors in kept)
 
@@ -198,9 +206,7 @@ def test_the_global_teacher_is_everybodys_and_no_model_is_kept(tmp_path: Path, t
         ({"teacher": "mine"}, "teacher=mine: "),
     ],
 )
-def test_weights_that_are_no_weights_are_refused_in_one_line(
-    settings: dict[str, Any], message: str, tmp_path: Path
-) -> None:
+def test_settings_out_of_range_are_refused_in_one_line(settings: dict[str, Any], message: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=message) as caught:
         learn(tmp_path / "run", "flwf2t", **settings)
     assert "\n" not in str(caught.value)
@@ -214,7 +220,7 @@ def test_texts_are_learned_with_adamw(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("policy", ["average", "mean-only", "local"])
-def test_with_growing_heads_teachers_speak_of_old_classes_only(policy: str, tmp_path: Path) -> None:
+def test_with_growing_heads_teachers_give_scores_for_old_classes_only(policy: str, tmp_path: Path) -> None:
     settings = {"model": "cnn", "width": 4, "partition": "iid", "batch_norm": policy, "clients_per_round": 2}
     run = play(begin(tmp_path / "run", "flwf2t", growing(), rounds=4, **settings))
     kept = [run.engine.states.load(client).tensors for client in range(4)]  # type: ignore[attr-defined]
@@ -224,17 +230,17 @@ def test_with_growing_heads_teachers_speak_of_old_classes_only(policy: str, tmp_
     assert bool(torch.isfinite(run.vector).all())
 
 
-def test_a_stopped_run_with_both_kinds_of_client_goes_on_to_the_same_end(tmp_path: Path) -> None:
+def test_a_stopped_run_with_both_kinds_of_teacher_resumes_to_the_same_result(tmp_path: Path) -> None:
     settings = {"clients": 4, "clients_per_round": 1, "rounds": 3}
-    whole = learn(tmp_path / "whole", "flwf2t", **settings)
+    uninterrupted = learn(tmp_path / "uninterrupted", "flwf2t", **settings)
 
     def stop(event: Any) -> None:
         if isinstance(event, RoundFinished) and (event.task, event.round) == (2, 1):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        learn(tmp_path / "cut", "flwf2t", listeners=[stop], **settings)
-    assert resume(tmp_path / "cut", benchmark=rotated_blobs()).model_sha256 == whole.model_sha256
+        learn(tmp_path / "stopped", "flwf2t", listeners=[stop], **settings)
+    assert resume(tmp_path / "stopped", benchmark=rotated_blobs()).model_sha256 == uninterrupted.model_sha256
 
 
 @pytest.mark.parametrize("teacher", ["own", "global"])
@@ -246,12 +252,12 @@ def test_a_clients_memory_is_two_models_as_in_the_paper(teacher: str, tmp_path: 
     assert result.client_memory_bytes > result.client_memory_paper_bytes
 
 
-def test_a_round_costs_fedavgs_bytes_and_a_loaned_teacher_one_model_more(tmp_path: Path) -> None:
+def test_a_round_costs_fedavgs_bytes_and_a_teacher_from_the_server_one_model_more(tmp_path: Path) -> None:
     ours, fedavg = learn(tmp_path / "ours", "flwf2t", clients_per_round=4), learn(tmp_path / "f", clients_per_round=4)
     assert (ours.bytes_up, ours.bytes_down) == (fedavg.bytes_up, fedavg.bytes_down)
-    loaned = learn(tmp_path / "loaned", "flwf2t", clients_per_round=4, teacher="global")
-    assert loaned.bytes_up == fedavg.bytes_up
-    rounds = of_kind(read_events(tmp_path / "loaned" / "events.jsonl"), "round")
+    received = learn(tmp_path / "received", "flwf2t", clients_per_round=4, teacher="global")
+    assert received.bytes_up == fedavg.bytes_up
+    rounds = of_kind(read_events(tmp_path / "received" / "events.jsonl"), "round")
     model = fedavg.bytes_down
     once = [entry["bytes_once"] / 4 for entry in rounds]
     assert once == pytest.approx([0, 0, 0] + 2 * [model, 0, 0], rel=0.3)
@@ -260,7 +266,7 @@ def test_a_round_costs_fedavgs_bytes_and_a_loaned_teacher_one_model_more(tmp_pat
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [25, 225, 2025])
 def test_two_teachers_forget_less_than_none(seed: int, tmp_path: Path) -> None:
-    """At least five points of BWT on three worlds of digits-shift."""
+    """At least five points of BWT on three domains of digits-shift."""
     settings = {"seed": seed, "domains": "paper,neon,photo", "rounds": 5, "local_epochs": 3, "eval_every": 0}
     ours, fedavg = (
         fedspecial.run("digits-shift", method=name, out=tmp_path / name, **settings) for name in ("flwf2t", "fedavg")

@@ -1,4 +1,4 @@
-"""Laws of pFedDIL: which slot a client trains, what pulls it, who is believed when it predicts, and what that costs."""
+"""Laws of pFedDIL: which slot a client trains, its proximal terms, how slots are combined to predict, and the costs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ CNN: dict[str, Any] = {"model": "cnn", "width": 4}
 
 @dataclass(frozen=True)
 class Restarting(Method):
-    """FedAvg that begins every task at θ_0 and keeps what each task ended with."""
+    """FedAvg that starts every task from θ_0 and stores the model after each task."""
 
     def begin_task(self, server: ServerState, context: Any) -> None:
         server.theta.copy_(server.tensors.setdefault("initial", server.theta.clone()))
@@ -41,7 +41,7 @@ class Restarting(Method):
         server.tensors[f"end/{context.task}"] = server.theta.clone()
 
 
-def alone_and_together(tmp_path: Path, benchmark: Benchmark | None = None, **settings: Any) -> tuple[Any, Any]:
+def fedavg_and_pfeddil(tmp_path: Path, benchmark: Benchmark | None = None, **settings: Any) -> tuple[Any, Any]:
     """A run of FedAvg and one of pFedDIL."""
     keys = PFedDil.__dataclass_fields__  # type: ignore[attr-defined]
     plain = {key: value for key, value in settings.items() if key not in keys}
@@ -51,31 +51,31 @@ def alone_and_together(tmp_path: Path, benchmark: Benchmark | None = None, **set
     )
 
 
-# --- what is learned ----------------------------------------------------------------------------------------------
+# --- what is learned ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("signal", ["correctness", "pseudo_negative", "confidence"])
-def test_in_the_first_task_the_model_is_fedavgs_bit_for_bit(signal: str, tmp_path: Path) -> None:
-    fedavg, ours = alone_and_together(tmp_path, images(tasks=1), signal=signal, **CNN)
+def test_the_first_task_is_fedavg_bit_for_bit(signal: str, tmp_path: Path) -> None:
+    fedavg, ours = fedavg_and_pfeddil(tmp_path, images(tasks=1), signal=signal, **CNN)
     assert torch.equal(ours.vector, fedavg.vector)
 
 
-def test_only_with_its_gradient_on_does_the_head_move_the_features(tmp_path: Path) -> None:
+def test_the_auxiliary_head_changes_the_features_only_with_aux_gradient(tmp_path: Path) -> None:
     for signal in ("correctness", "pseudo_negative"):
         folder = tmp_path / signal
-        fedavg, ours = alone_and_together(folder, images(tasks=1), signal=signal, aux_gradient=True, **CNN)
+        fedavg, ours = fedavg_and_pfeddil(folder, images(tasks=1), signal=signal, aux_gradient=True, **CNN)
         assert not torch.equal(ours.vector, fedavg.vector)
 
 
 @pytest.mark.parametrize("signal", ["correctness", "pseudo_negative"])
-def test_the_head_is_trained(signal: str, tmp_path: Path) -> None:
+def test_the_auxiliary_head_is_trained(signal: str, tmp_path: Path) -> None:
     run = begin(tmp_path / "run", "pfeddil", images(tasks=1), signal=signal, **CNN)
     before = run.server.tensors["aux"].clone()
     assert not torch.equal(play(run).server.tensors["aux"], before)
 
 
 @pytest.mark.parametrize("benchmark", [images(), growing(), texts()], ids=["images", "classes", "texts"])
-def test_one_slot_for_ever_and_no_pull_is_fedavg(benchmark: Benchmark, tmp_path: Path) -> None:
+def test_a_single_slot_without_a_proximal_term_is_fedavg(benchmark: Benchmark, tmp_path: Path) -> None:
     model: dict[str, Any] = {"model": "text", "width": 8} if benchmark.kind == "text" else CNN
     ours = learn(tmp_path / "ours", "pfeddil", benchmark, **PFedDil.fedavg_when, **model)
     fedavg = learn(tmp_path / "fedavg", "fedavg", benchmark, **model)
@@ -83,13 +83,13 @@ def test_one_slot_for_ever_and_no_pull_is_fedavg(benchmark: Benchmark, tmp_path:
     assert ours.matrix == fedavg.matrix
 
 
-def test_a_new_slot_in_every_task_is_as_many_runs_of_fedavg(tmp_path: Path) -> None:
+def test_a_new_slot_in_every_task_gives_separate_runs_of_fedavg(tmp_path: Path) -> None:
     ours = play(begin(tmp_path / "ours", "pfeddil", kappa=0.0, **ALWAYS_NEW))
     apart = play(begin(tmp_path / "apart", method_object=Restarting()))
     for task in (1, 2, 3):
         model = slots.contents(ours.server, [task])[slots.model_key(task)]
         assert torch.equal(model, apart.server.tensors[f"end/{task}"])
-    # So with a gate that always knew the task, what was learned would stay.
+    # With the slot of the right task, the accuracy is that of the separate run.
     alone = of_kind(read_events(tmp_path / "apart" / "events.jsonl"), "task_finished")
     for task in (1, 2, 3):
         numbers = slots.known_classes(ours.server, [task])
@@ -98,16 +98,16 @@ def test_a_new_slot_in_every_task_is_as_many_runs_of_fedavg(tmp_path: Path) -> N
         assert found == alone[task - 1]["accuracy"][task - 1]
 
 
-def test_a_single_slot_used_again_is_not_pulled_at_its_first_step(tmp_path: Path) -> None:
+def test_the_proximal_term_of_a_single_reused_slot_is_zero_at_its_first_step(tmp_path: Path) -> None:
     settings: dict[str, Any] = {"threshold": 0.0, "rounds": 1, "local_steps": 1, "local_epochs": None}
-    pulled, free = (
+    with_term, without = (
         play(begin(tmp_path / str(kappa), "pfeddil", rotated_blobs(tasks=2), kappa=kappa, **settings))
         for kappa in (1.0, 0.0)
     )
-    assert torch.equal(pulled.vector, free.vector)
+    assert torch.equal(with_term.vector, without.vector)
 
 
-def test_the_pull_keeps_a_reused_slot_where_it_was(tmp_path: Path) -> None:
+def test_a_larger_kappa_keeps_a_reused_slot_closer_to_its_start(tmp_path: Path) -> None:
     ends = {}
     for kappa in (0.0, 0.1, 1.0):
         run = begin(tmp_path / str(kappa), "pfeddil", rotated_blobs(tasks=2), threshold=0.0, kappa=kappa)
@@ -116,7 +116,7 @@ def test_the_pull_keeps_a_reused_slot_where_it_was(tmp_path: Path) -> None:
     assert ends[1.0] < ends[0.1] < ends[0.0]
 
 
-def test_the_pull_is_the_gradient_of_all_terms_together() -> None:
+def test_the_proximal_term_has_the_gradient_of_the_sum_of_all_terms() -> None:
     generator = torch.Generator().manual_seed(1)
     w, one, two = (torch.randn(5, generator=generator) for _ in range(3))
     message = Broadcast(4, 0, {"slot/2": w}, {"theta": one, "start/slot/2": two}, roles={"theta": "slot/2"})
@@ -129,7 +129,7 @@ def test_the_pull_is_the_gradient_of_all_terms_together() -> None:
     torch.testing.assert_close(proximal_term.weight * (w.detach() - proximal_term.center), w.grad)
 
 
-# --- which slot is trained ----------------------------------------------------------------------------------------
+# --- which slot is trained ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -145,27 +145,29 @@ def test_the_pull_is_the_gradient_of_all_terms_together() -> None:
         ({1: 0.1}, {"max_slots": 1}, 1),
     ],
 )
-def test_a_slot_is_used_again_where_the_data_looks_familiar(rho: Any, settings: dict[str, Any], slot: int) -> None:
+def test_a_slot_is_reused_if_its_familiarity_reaches_the_threshold(
+    rho: Any, settings: dict[str, Any], slot: int
+) -> None:
     assert PFedDil(**settings)._choice(rho, task=4)["slot"] == slot
 
 
-def test_familiarity_stays_with_the_client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    said: list[QueryResult] = []
+def test_familiarity_is_not_sent_to_the_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    results: list[QueryResult] = []
     answer = PFedDil.answer_query
 
-    def heard(self: PFedDil, context: Any, stage: str) -> QueryResult:
-        said.append(answer(self, context, stage))
-        return said[-1]
+    def recorded(self: PFedDil, context: Any, query: str) -> QueryResult:
+        results.append(answer(self, context, query))
+        return results[-1]
 
-    monkeypatch.setattr(PFedDil, "answer_query", heard)
+    monkeypatch.setattr(PFedDil, "answer_query", recorded)
     run = play(begin(tmp_path / "run", "pfeddil", rotated_blobs(tasks=2)))
-    assert not any(given.tensors for given in said)
-    assert [set(given.numbers) for given in said] == [set()] * 4 + [{"slot"}] * 4 + [set()] * 4
+    assert not any(given.tensors for given in results)
+    assert [set(given.numbers) for given in results] == [set()] * 4 + [{"slot"}] * 4 + [set()] * 4
     for client in range(4):
         assert list(run.engine.states.load(client).numbers) == ["rho/2/1"]
 
 
-def test_clients_without_an_answer_keep_their_slot(tmp_path: Path) -> None:
+def test_clients_that_do_not_reply_keep_their_slot(tmp_path: Path) -> None:
     run = begin(tmp_path / "run", "pfeddil", rotated_blobs(tasks=2), clients_per_round=4, **ALWAYS_NEW)
     rows = run.federation.rows
     run.federation.rows = lambda task, client: rows(task, client)[: 0 if (task, client) == (2, 1) else None]  # type: ignore[method-assign]
@@ -173,13 +175,13 @@ def test_clients_without_an_answer_keep_their_slot(tmp_path: Path) -> None:
     assert [slots.current(run.server, client) for client in range(4)] == [2, 1, 2, 2]
 
 
-def test_clients_train_different_slots_side_by_side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only the deltas of those who trained a slot move it."""
+def test_clients_train_different_slots_in_the_same_round(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only the deltas of the clients that trained a slot change it."""
     choice = PFedDil.answer_query
 
-    def split(self: PFedDil, context: Any, stage: str) -> QueryResult:
-        given = choice(self, context, stage)
-        return QueryResult(numbers={"slot": 2 if context.client % 2 else 1}) if stage == "choose" else given
+    def split(self: PFedDil, context: Any, query: str) -> QueryResult:
+        given = choice(self, context, query)
+        return QueryResult(numbers={"slot": 2 if context.client % 2 else 1}) if query == "choose" else given
 
     monkeypatch.setattr(PFedDil, "answer_query", split)
     run = play(begin(tmp_path / "run", "pfeddil", rotated_blobs(tasks=2), kappa=0.0, clients_per_round=4))
@@ -195,7 +197,7 @@ def test_clients_train_different_slots_side_by_side(tmp_path: Path, monkeypatch:
     assert [slots.owned(even.server, client) for client in range(4)] == [[1]] * 4
 
 
-def test_a_slot_that_nobody_trained_is_no_longer_owned() -> None:
+def test_a_slot_that_was_not_trained_is_not_owned() -> None:
     server = ServerState(torch.zeros(3), tensors={"aux": torch.zeros(2)})
     slots.create(server, clients=2, tasks=4)
     slots.mark_trained(server, ["theta", "aux"], classes=2)
@@ -211,22 +213,24 @@ def test_a_slot_that_nobody_trained_is_no_longer_owned() -> None:
     assert slots.owned(server, 1) == [1]
 
 
-def test_a_global_pool_decides_for_everybody(tmp_path: Path) -> None:
+def test_with_a_global_pool_all_clients_have_the_same_slots(tmp_path: Path) -> None:
     run = play(begin(tmp_path / "run", "pfeddil", threshold=0.9, pool="global", signal="confidence"))
     assert len({tuple(slots.owned(run.server, client)) for client in range(4)}) == 1
     assert len({slots.current(run.server, client) for client in range(4)}) == 1
 
 
 @pytest.mark.parametrize("new_slot", ["initial", "best"])
-def test_a_new_slot_begins_where_it_is_told_to(new_slot: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_new_slot_starts_from_the_chosen_model(
+    new_slot: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     opened: dict[int, bool] = {}
     open_slot = slots.open_slot
 
     def opening(server: ServerState, slot: int, like: int | None = None) -> None:
         open_slot(server, slot, like)
         source = "theta/initial" if new_slot == "initial" else None
-        begun = server.models[source] if source else slots.contents(server, [slot - 1])[slots.model_key(slot - 1)]
-        opened[slot] = torch.equal(server.models[f"slot/{slot}"], begun)
+        expected = server.models[source] if source else slots.contents(server, [slot - 1])[slots.model_key(slot - 1)]
+        opened[slot] = torch.equal(server.models[f"slot/{slot}"], expected)
 
     monkeypatch.setattr(slots, "open_slot", opening)
     monkeypatch.setattr(PFedDil, "_slot_prediction", last_slot_is_best(PFedDil._slot_prediction))
@@ -235,20 +239,20 @@ def test_a_new_slot_begins_where_it_is_told_to(new_slot: str, tmp_path: Path, mo
 
 
 def last_slot_is_best(prediction: Any) -> Any:
-    """Familiarity that grows with the number of times it was asked for."""
-    asked = iter(range(1, 10**6))
+    """Familiarity that grows with the number of calls."""
+    calls = iter(range(1, 10**6))
 
     def growing_prediction(self: PFedDil, context: Any, x: Any, classes: int) -> Any:
         logits, familiar = prediction(self, context, x, classes)
-        return logits, torch.full_like(familiar, 1 - 1 / next(asked))
+        return logits, torch.full_like(familiar, 1 - 1 / next(calls))
 
     return growing_prediction
 
 
-# --- how it predicts ----------------------------------------------------------------------------------------------
+# --- how it predicts ---------------------------------------------------------------------------------------------
 
 
-def test_the_gates_shares_are_a_distribution() -> None:
+def test_the_weights_of_the_gate_are_a_distribution() -> None:
     familiarity = torch.rand(3, 50, generator=torch.Generator().manual_seed(3))
     familiarity[:, 0] = 0
     alpha = gate(familiarity)
@@ -257,8 +261,8 @@ def test_the_gates_shares_are_a_distribution() -> None:
     torch.testing.assert_close(alpha[:, 1:], familiarity[:, 1:] / familiarity[:, 1:].sum(0))
 
 
-def predicted(run: Any, mine: list[int], task: int) -> torch.Tensor:
-    message = Broadcast(task, 0, slots.contents(run.server, mine), numbers=slots.known_classes(run.server, mine))
+def predicted(run: Any, owned: list[int], task: int) -> torch.Tensor:
+    message = Broadcast(task, 0, slots.contents(run.server, owned), numbers=slots.known_classes(run.server, owned))
     runner = run.engine.runner
     context = runner._context(0, message, ClientState(), np.empty(0, dtype=np.int64))
     context.positions = torch.arange(10)
@@ -267,9 +271,9 @@ def predicted(run: Any, mine: list[int], task: int) -> torch.Tensor:
         return run.method.predict(context, run.federation.benchmark.inputs(run.federation.domain(1).test.x[:10]))
 
 
-def test_slots_vote_with_their_shares_and_one_alone_decides(tmp_path: Path) -> None:
+def test_predictions_of_slots_are_weighted_by_the_gate_and_a_single_slot_is_used_alone(tmp_path: Path) -> None:
     run = play(begin(tmp_path / "run", "pfeddil", rotated_blobs(tasks=2), **ALWAYS_NEW))
-    one, two, both = (predicted(run, mine, 2) for mine in ([1], [2], [1, 2]))
+    one, two, both = (predicted(run, owned, 2) for owned in ([1], [2], [1, 2]))
     x = run.federation.domain(1).test.x[:10]
     shares = []
     for slot, logits in ((1, one), (2, two)):
@@ -285,7 +289,7 @@ def test_slots_vote_with_their_shares_and_one_alone_decides(tmp_path: Path) -> N
     torch.testing.assert_close(both.sum(1), torch.ones(10))
 
 
-def test_a_slot_gives_classes_that_it_never_met_no_probability(tmp_path: Path) -> None:
+def test_a_slot_gives_classes_that_it_was_not_trained_on_no_probability(tmp_path: Path) -> None:
     run = play(begin(tmp_path / "run", "pfeddil", growing(), **ALWAYS_NEW, **CNN))
     assert run.server.numbers == {"classes/1": 2, "classes/2": 4}
     assert bool((predicted(run, [1], 2)[:, 2:] == -torch.inf).all())
@@ -296,18 +300,18 @@ def test_a_slot_gives_classes_that_it_never_met_no_probability(tmp_path: Path) -
     assert old.shape == mixed.shape == (10, 4)
 
 
-def test_each_slot_is_asked_once_about_a_sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_slot_is_evaluated_once_per_sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = play(begin(tmp_path / "run", "pfeddil", **ALWAYS_NEW))
     chosen = run.server.tensors["chosen"]
     chosen[0, 1] = chosen[1, 2] = 0
     assert len({tuple(slots.owned(run.server, client)) for client in range(4)}) == 3
-    asked = []
+    calls = []
     prediction = PFedDil._slot_prediction
-    monkeypatch.setattr(PFedDil, "_slot_prediction", lambda *args: asked.append(1) or prediction(*args))
+    monkeypatch.setattr(PFedDil, "_slot_prediction", lambda *args: calls.append(1) or prediction(*args))
     messages = [run.method.eval_broadcast(run.server, client, 3) for client in range(4)]
     test = run.federation.domain(1).test
     together = run.engine.accuracy(lambda client: messages[client], test)
-    assert len(asked) == 3
+    assert len(calls) == 3
     apart = [run.engine.runner.accuracy(client, messages[client], ClientState(), test) for client in range(4)]
     assert together == pytest.approx(sum(apart) / 4)
 
@@ -319,7 +323,7 @@ def test_a_finished_run_can_be_evaluated_again(policy: str, tmp_path: Path) -> N
     assert list(again.values()) == result.matrix[-1]
 
 
-# --- what the head learns from ------------------------------------------------------------------------------------
+# --- training of the head ----------------------------------------------------------------------------------------
 
 
 def test_shuffled_images_have_the_same_patches_in_another_order() -> None:
@@ -328,7 +332,7 @@ def test_shuffled_images_have_the_same_patches_in_another_order() -> None:
     assert mixed.shape == x.shape
     assert not torch.equal(mixed, x)
     assert torch.equal(mixed.flatten(1).sort(1).values, x.flatten(1).sort(1).values)
-    assert torch.equal(mixed[:, :, 8], x[:, :, 8])  # what does not make a whole patch stays
+    assert torch.equal(mixed[:, :, 8], x[:, :, 8])  # rows that do not fill a patch stay
     patches = {tuple(x[0, :, r : r + 2, c : c + 2].flatten().tolist()) for r in range(0, 8, 2) for c in range(0, 8, 2)}
     assert {
         tuple(mixed[0, :, r : r + 2, c : c + 2].flatten().tolist()) for r in range(0, 8, 2) for c in range(0, 8, 2)
@@ -353,12 +357,12 @@ def test_a_model_without_features_is_refused_unless_no_head_is_needed(tmp_path: 
 
 
 @pytest.mark.parametrize("signal", ["correctness", "pseudo_negative", "confidence"])
-def test_it_learns_texts(signal: str, tmp_path: Path) -> None:
+def test_pfeddil_learns_texts(signal: str, tmp_path: Path) -> None:
     settings: dict[str, Any] = {"model": "text", "width": 8, "optimizer": "adamw", "client_lr": 0.03}
     assert learn(tmp_path / "run", "pfeddil", texts(), signal=signal, **settings).matrix[0][0] > 0.9
 
 
-def test_it_learns_classes_that_come_one_after_another(tmp_path: Path) -> None:
+def test_pfeddil_learns_class_incremental_tasks(tmp_path: Path) -> None:
     result = learn(tmp_path / "run", "pfeddil", growing(), rounds=6, kappa=0.0, **ALWAYS_NEW, **CNN)
     fedavg = learn(tmp_path / "fedavg", "fedavg", growing(), rounds=6, **CNN)
     assert result.matrix_masked is not None
@@ -366,13 +370,13 @@ def test_it_learns_classes_that_come_one_after_another(tmp_path: Path) -> None:
     assert result.matrix[-1][0] > fedavg.matrix[-1][0] + 0.5
 
 
-# --- resume and costs ---------------------------------------------------------------------------------------------
+# --- resume and costs --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("policy", ["average", "mean-only", "local"])
-def test_a_run_stopped_anywhere_goes_on_to_the_same_end(policy: str, tmp_path: Path) -> None:
+def test_a_run_stopped_between_rounds_or_queries_resumes_to_the_same_result(policy: str, tmp_path: Path) -> None:
     settings: dict[str, Any] = {"batch_norm": policy, **ALWAYS_NEW, **CNN}
-    whole = learn(tmp_path / "whole", "pfeddil", images(tasks=3), **settings)
+    uninterrupted = learn(tmp_path / "uninterrupted", "pfeddil", images(tasks=3), **settings)
 
     def stop_at(kind: type, **fields: Any) -> Any:
         def listener(event: Any) -> None:
@@ -383,18 +387,22 @@ def test_a_run_stopped_anywhere_goes_on_to_the_same_end(policy: str, tmp_path: P
 
     with pytest.raises(KeyboardInterrupt):
         learn(
-            tmp_path / "cut", "pfeddil", images(tasks=3), listeners=[stop_at(QueryFinished, query="choose")], **settings
+            tmp_path / "stopped",
+            "pfeddil",
+            images(tasks=3),
+            listeners=[stop_at(QueryFinished, query="choose")],
+            **settings,
         )
     for stop in (stop_at(RoundFinished, task=2, round=1), stop_at(QueryFinished, task=3, query="fetch")):
         with pytest.raises(KeyboardInterrupt):
-            resume(tmp_path / "cut", benchmark=images(tasks=3), listeners=[stop])
-    result = resume(tmp_path / "cut", benchmark=images(tasks=3))
-    assert result.matrix == whole.matrix
-    assert result.model_sha256 == whole.model_sha256
+            resume(tmp_path / "stopped", benchmark=images(tasks=3), listeners=[stop])
+    result = resume(tmp_path / "stopped", benchmark=images(tasks=3))
+    assert result.matrix == uninterrupted.matrix
+    assert result.model_sha256 == uninterrupted.model_sha256
 
 
 def digit_like(tasks: int) -> Benchmark:
-    """Ten classes of noise, 32 pixels a side: enough to weigh a ResNet-18."""
+    """Ten classes of noise, 32 pixels a side: enough to measure the memory of a ResNet-18."""
     generator = torch.Generator().manual_seed(0)
     x, y = torch.randint(0, 256, (20, 3, 32, 32), generator=generator, dtype=torch.uint8), torch.arange(20) % 10
     domains = tuple(Domain.of(f"d{task}", (x, y), (x, y)) for task in range(tasks))
@@ -432,23 +440,25 @@ def test_the_slot_in_training_is_not_counted_twice(tmp_path: Path) -> None:
 
 
 def test_a_round_costs_the_head_and_a_task_costs_the_final_models(tmp_path: Path) -> None:
-    _, ours = alone_and_together(tmp_path, **ALWAYS_NEW)
+    _, ours = fedavg_and_pfeddil(tmp_path, **ALWAYS_NEW)
     head, model = 4 * (2 * 8 + 2), 4 * len(ours.vector)
-    mine, theirs = (of_kind(read_events(tmp_path / name / "events.jsonl"), "round") for name in ("pfeddil", "fedavg"))
-    for own, other in zip(mine, theirs, strict=True):
+    ours_rounds, fedavg_rounds = (
+        of_kind(read_events(tmp_path / name / "events.jsonl"), "round") for name in ("pfeddil", "fedavg")
+    )
+    for own, other in zip(ours_rounds, fedavg_rounds, strict=True):
         extra = (own["bytes_up"] - other["bytes_up"]) / 3
-        assert head < extra < head + 100  # and its name
-        assert own["bytes_once"] == 0  # everything is there since the last task ended
-    stages = of_kind(read_events(tmp_path / "pfeddil" / "events.jsonl"), "query")
-    assert [s["query"] for s in stages] == ["fetch", "choose", "fetch", "choose", "fetch"]
-    for stage in stages:
-        down = stage["bytes_down"] / 4
-        fetched = model + head if stage["query"] == "fetch" else 0
+        assert head < extra < head + 100  # the rest is the tensor's name and shape
+        assert own["bytes_once"] == 0  # clients fetched everything at the end of the last task
+    queries = of_kind(read_events(tmp_path / "pfeddil" / "events.jsonl"), "query")
+    assert [q["query"] for q in queries] == ["fetch", "choose", "fetch", "choose", "fetch"]
+    for query in queries:
+        down = query["bytes_down"] / 4
+        fetched = model + head if query["query"] == "fetch" else 0
         assert fetched < down < fetched + 500
-    assert all(s["bytes_up"] / 4 < 100 for s in stages)
+    assert all(q["bytes_up"] / 4 < 100 for q in queries)
 
 
-# --- learning is real ---------------------------------------------------------------------------------------------
+# --- learning on digits-shift ------------------------------------------------------------------------------------
 
 SEEDS = (25, 225, 2025)
 QUICK_DIGITS: dict[str, Any] = {
@@ -462,15 +472,15 @@ QUICK_DIGITS: dict[str, Any] = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", SEEDS)
-def test_it_forgets_less_than_fedavg(seed: int, tmp_path: Path) -> None:
-    """Margin fixed beforehand: 10 points of BWT. Measured on three worlds in half the preset's rounds."""
+def test_pfeddil_forgets_less_than_fedavg(seed: int, tmp_path: Path) -> None:
+    """Margin fixed beforehand: 10 points of BWT. Measured on three domains in half the preset's rounds."""
     ours = learn_settings(tmp_path / "ours", **QUICK_DIGITS, method="pfeddil", seed=seed)
     fedavg = learn_settings(tmp_path / "fedavg", **QUICK_DIGITS, method="fedavg", seed=seed)
     assert ours.bwt > fedavg.bwt + 0.10
 
 
 def digits(folder: Path, **settings: Any) -> Any:
-    """A finished run of the quick benchmark with its parts in the open."""
+    """A finished run of the quick benchmark, for tests that inspect its parts."""
     settings = merge_settings({**QUICK_DIGITS, "out": str(folder), "method": "pfeddil", **settings})
     resolved = resolve(settings)
     federation = make_federation(resolved.config, load_benchmark(resolved.config))
@@ -492,20 +502,20 @@ def familiarity(run: Any, x: torch.Tensor) -> torch.Tensor:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", SEEDS)
-def test_the_gate_prefers_the_slot_that_learned_the_world(seed: int, tmp_path: Path) -> None:
-    """Margin fixed beforehand: in every world, its own slot has the largest mean share, and for 20 points more of the
+def test_the_gate_prefers_the_slot_that_learned_the_domain(seed: int, tmp_path: Path) -> None:
+    """Margin fixed beforehand: in every domain, its own slot has the largest mean share, and for 20 points more of the
     test images than chance would give it the largest share."""
     run = digits(tmp_path / "run", seed=seed, **ALWAYS_NEW)
     benchmark = run.federation.benchmark
-    for problem, domain in enumerate(benchmark.domains):
+    for index, domain in enumerate(benchmark.domains):
         alpha = gate(familiarity(run, benchmark.inputs(domain.test.x)))
-        assert int(alpha.mean(1).argmax()) == problem
-        assert float((alpha.argmax(0) == problem).float().mean()) > 1 / 3 + 0.20
+        assert int(alpha.mean(1).argmax()) == index
+        assert float((alpha.argmax(0) == index).float().mean()) > 1 / 3 + 0.20
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_head_taught_by_shuffled_images_tells_them_from_real_ones(seed: int, tmp_path: Path) -> None:
+def test_a_head_trained_with_shuffled_images_distinguishes_them_from_real_ones(seed: int, tmp_path: Path) -> None:
     """Margin fixed beforehand: on test images, a mean familiarity 0.2 higher."""
     run = digits(tmp_path / "run", seed=seed, signal="pseudo_negative", domains=["paper"])
     benchmark = run.federation.benchmark

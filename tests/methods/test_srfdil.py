@@ -1,4 +1,4 @@
-"""Laws of SR-FDIL: what is kept, of whom, how it is chosen, and that it helps."""
+"""Laws of SR-FDIL: which samples are cached, how samples and clients are chosen, and that replay reduces forgetting."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def normal(*shape: int, seed: int = 0) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
 
 
-# --- the choice of samples ------------------------------------------------------------------------------------
+# --- the choice of samples ---------------------------------------------------------------------------------------
 
 
 @given(st.integers(0, 60), st.lists(st.integers(0, 20), max_size=7))
@@ -61,10 +61,10 @@ def test_quotas_are_as_even_as_sizes_allow(budget: int, sizes: list[int]) -> Non
     given = quotas(budget, sizes)
     assert sum(given) == min(budget, sum(sizes))
     assert all(0 <= quota <= size for quota, size in zip(given, sizes, strict=True))
-    in_want = [quota for quota, size in zip(given, sizes, strict=True) if quota < size]
-    if in_want:
-        assert max(given) - min(in_want) <= 1
-        assert in_want == sorted(in_want, reverse=True), "the first ones get what is left over"
+    not_exhausted = [quota for quota, size in zip(given, sizes, strict=True) if quota < size]
+    if not_exhausted:
+        assert max(given) - min(not_exhausted) <= 1
+        assert not_exhausted == sorted(not_exhausted, reverse=True), "the first ones get the remainder"
 
 
 def test_the_best_of_each_domain_and_class_are_kept() -> None:
@@ -93,7 +93,7 @@ def test_scores_are_cosines_with_the_class_means_scaled_and_mixed() -> None:
         assert scores.numpy() == pytest.approx(lam * s_rep + (1 - lam) * s_col, abs=1e-5)
 
 
-def test_scores_that_are_all_the_same_count_half() -> None:
+def test_equal_scores_are_scaled_to_one_half() -> None:
     assert scaled(torch.full((3,), 7.0)).tolist() == [0.5, 0.5, 0.5]
 
 
@@ -121,10 +121,10 @@ def test_refeds_personal_model_leaves_the_global_one_unless_lambda_is_zero(lam: 
         assert torch.allclose(importance, at_theta * (1 + 1 / 2 + 1 / 3), rtol=1e-5)
 
 
-# --- a whole run ----------------------------------------------------------------------------------------------
+# --- complete runs -----------------------------------------------------------------------------------------------
 
 
-def test_no_cache_is_fedavg_and_keeps_nothing(tmp_path: Path) -> None:
+def test_without_a_cache_it_is_fedavg_and_stores_nothing(tmp_path: Path) -> None:
     run = play(begin(tmp_path / "ours", "srfdil", images(), cache=0, **CNN))
     assert torch.equal(run.vector, play(begin(tmp_path / "fedavg", "fedavg", images(), **CNN)).vector)
     assert caches(run) == [{}] * 4
@@ -145,7 +145,7 @@ def test_the_first_task_is_fedavg(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("scores", ["prototypes", "refed"])
 @pytest.mark.parametrize("problem", [images(tasks=3), rotated_blobs()], ids=["images", "table"])
-def test_caches_hold_a_few_of_the_clients_own_earlier_samples(scores: str, problem: Benchmark, tmp_path: Path) -> None:
+def test_a_cache_contains_some_of_the_clients_earlier_samples(scores: str, problem: Benchmark, tmp_path: Path) -> None:
     settings = CNN if problem.kind == "image" else {}
     run = begin(tmp_path / "run", "srfdil", problem, cache=9, scores=scores, **settings)
     own = {(t, c): set(run.federation.rows(t, c).tolist()) for t in (1, 2) for c in range(4)}
@@ -161,13 +161,13 @@ def test_caches_hold_a_few_of_the_clients_own_earlier_samples(scores: str, probl
             assert int(train.y[at]) == y
 
 
-def test_places_are_split_evenly_over_domains(tmp_path: Path) -> None:
+def test_a_cache_is_split_evenly_over_domains(tmp_path: Path) -> None:
     run = play(begin(tmp_path / "run", "srfdil", rotated_blobs(tasks=4), cache=11, min_per_client=8))
     for kept in caches(run):
         assert torch.bincount(kept["domain"])[1:].tolist() == [4, 4, 3]
 
 
-def test_a_cache_for_everything_is_cumulative_training(tmp_path: Path) -> None:
+def test_an_unlimited_cache_is_cumulative_training(tmp_path: Path) -> None:
     run = begin(tmp_path / "run", "srfdil", cache=1000, clients_per_round=4)
     own = {(t, c): run.federation.rows(t, c) for t in (1, 2) for c in range(4)}
     play(run)
@@ -186,8 +186,8 @@ def test_clients_that_never_trained_have_a_cache_too(tmp_path: Path) -> None:
 def test_classes_that_a_client_never_had_are_not_cached(tmp_path: Path) -> None:
     run = begin(tmp_path / "run", "srfdil", cache=8, clients=3, clients_per_round=3)
     labels = run.federation.domain(1).train.y
-    hands = [np.empty(0, dtype=np.int64), torch.nonzero(labels == 2).flatten().numpy(), np.arange(20)]
-    run.federation.rows = lambda task, client: hands[client]  # type: ignore[method-assign]
+    rows = [np.empty(0, dtype=np.int64), torch.nonzero(labels == 2).flatten().numpy(), np.arange(20)]
+    run.federation.rows = lambda task, client: rows[client]  # type: ignore[method-assign]
     play(run)
     nothing, only, several = caches(run)
     assert len(nothing["y"]) == 0
@@ -203,20 +203,20 @@ def test_at_lambda_one_other_clients_do_not_matter(
         folder = tmp_path / str(len(list(tmp_path.iterdir())))
         return caches(play(begin(folder, "srfdil", rotated_blobs(tasks=2), cache=6, lam=lam)))[1]
 
-    before, answer = kept(), SrFdil.answer_query
+    before, answer_query = kept(), SrFdil.answer_query
 
-    def changed(self: SrFdil, context: Any, stage: str) -> QueryResult:
-        told = answer(self, context, stage)
-        if stage == "means" and context.client == 2:
-            told.tensors["means"] = 50 * told.tensors["means"].flip(-1)
-        return told
+    def changed(self: SrFdil, context: Any, query: str) -> QueryResult:
+        result = answer_query(self, context, query)
+        if query == "means" and context.client == 2:
+            result.tensors["means"] = 50 * result.tensors["means"].flip(-1)
+        return result
 
     monkeypatch.setattr(SrFdil, "answer_query", changed)
     assert torch.equal(kept()["x"], before["x"]) != others_matter
 
 
 def test_where_all_means_agree_lambda_does_not_matter(tmp_path: Path) -> None:
-    """One client is the whole federation."""
+    """The federation has one client."""
     settings = {"clients": 1, "clients_per_round": 1, "cache": 7}
     kept = [caches(play(begin(tmp_path / f"{lam}", "srfdil", lam=lam, **settings)))[0] for lam in (0.0, 1.0)]
     assert all(torch.equal(kept[0][name], kept[1][name]) for name in ("x", "y", "domain", "score"))
@@ -226,7 +226,7 @@ def test_where_all_means_agree_lambda_does_not_matter(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "settings", [{}, {"scores": "refed"}, {"choice": "importance"}], ids=["own", "refed", "choice"]
 )
-def test_heads_may_grow(settings: dict[str, Any], policy: str, tmp_path: Path) -> None:
+def test_caches_work_with_growing_heads(settings: dict[str, Any], policy: str, tmp_path: Path) -> None:
     tasks = images(tasks=3).domains
     pairs = [(domain.train.x, domain.train.y + 2 * number) for number, domain in enumerate(tasks)]
     domains = tuple(Domain.of(f"t{number}", pair, pair) for number, pair in enumerate(pairs, start=1))
@@ -241,26 +241,26 @@ def test_heads_may_grow(settings: dict[str, Any], policy: str, tmp_path: Path) -
     "settings", [{}, {"scores": "refed"}, {"choice": "importance"}], ids=["own", "refed", "choice"]
 )
 @pytest.mark.parametrize("stage", ["first", "last"])
-def test_a_run_stopped_at_a_border_goes_on_to_the_same_end(
+def test_a_run_stopped_at_a_task_boundary_resumes_to_the_same_result(
     settings: dict[str, Any], stage: str, tmp_path: Path
 ) -> None:
     settings = {**settings, "cache": 6}
-    whole = learn(tmp_path / "whole", "srfdil", **settings)
-    heard = []
+    uninterrupted = learn(tmp_path / "uninterrupted", "srfdil", **settings)
+    queries = []
 
     def stop(event: Any) -> None:
         if event.event == "query" and event.task == 2:
-            heard.append(event.query)
+            queries.append(event.query)
             if stage == "first" or event.query in ("cache", "refed"):
                 raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        learn(tmp_path / "cut", "srfdil", listeners=[stop], **settings)
-    assert heard
-    assert resume(tmp_path / "cut", benchmark=rotated_blobs()).model_sha256 == whole.model_sha256
+        learn(tmp_path / "stopped", "srfdil", listeners=[stop], **settings)
+    assert queries
+    assert resume(tmp_path / "stopped", benchmark=rotated_blobs()).model_sha256 == uninterrupted.model_sha256
 
 
-# --- the choice of clients ------------------------------------------------------------------------------------
+# --- the choice of clients ---------------------------------------------------------------------------------------
 
 
 def chosen(weights: list[float], count: int, rounds: int = 1) -> list[list[int]]:
@@ -280,18 +280,18 @@ def test_clients_of_no_importance_fill_up_the_round() -> None:
     assert len({tuple(clients) for clients in chosen([0.0] * 4, 2, rounds=60)}) == 6
 
 
-def test_importance_is_asked_for_when_a_later_task_arrives(tmp_path: Path) -> None:
+def test_importance_is_queried_at_the_start_of_later_tasks(tmp_path: Path) -> None:
     learn(tmp_path / "ours", "srfdil", choice="importance", cache=6, clients_per_round=2)
     learn(tmp_path / "uniform", "srfdil", cache=6, clients_per_round=2)
     ours, uniform = (read_events(tmp_path / name / "events.jsonl") for name in ("ours", "uniform"))
-    asked = [(event["task"], event["query"]) for event in of_kind(ours, "query")]
-    assert asked == [(1, "means"), (1, "cache"), (2, "importance"), (2, "means"), (2, "cache"), (3, "importance")]
+    queries = [(event["task"], event["query"]) for event in of_kind(ours, "query")]
+    assert queries == [(1, "means"), (1, "cache"), (2, "importance"), (2, "means"), (2, "cache"), (3, "importance")]
     clients = [[entry["clients"] for entry in of_kind(events, "round")] for events in (ours, uniform)]
-    assert clients[0][:3] == clients[1][:3], "in the first task nobody has anything to tell"
+    assert clients[0][:3] == clients[1][:3], "in the first task there is no importance yet"
     assert clients[0] != clients[1]
 
 
-# --- refusals and costs ---------------------------------------------------------------------------------------
+# --- refusals and costs ------------------------------------------------------------------------------------------
 
 
 class NoFeatures(nn.Module):
@@ -319,7 +319,7 @@ def test_texts_and_models_without_features_are_refused_in_one_line(tmp_path: Pat
 @pytest.mark.parametrize(
     "settings", [{"cache": -1}, {"lam": 1.5}, {"scores": "best"}, {"choice": "mine"}, {"passes": 0}]
 )
-def test_words_out_of_range_are_refused_in_one_line(settings: dict[str, Any], tmp_path: Path) -> None:
+def test_settings_out_of_range_are_refused_in_one_line(settings: dict[str, Any], tmp_path: Path) -> None:
     (name, value) = next(iter(settings.items()))
     with pytest.raises(InputError, match=f"{name}={value}: ") as caught:
         learn(tmp_path / "run", "srfdil", **settings)
@@ -333,12 +333,12 @@ def test_a_clients_memory_is_that_of_the_paper(tmp_path: Path) -> None:
     assert result.client_memory_paper_bytes == pytest.approx(55.82 * MIB, rel=0.01)
 
 
-def test_a_round_costs_fedavgs_bytes_and_a_border_one_model_and_the_means(tmp_path: Path) -> None:
+def test_a_round_costs_fedavgs_bytes_and_a_task_boundary_one_model_and_the_means(tmp_path: Path) -> None:
     ours, fedavg = learn(tmp_path / "ours", "srfdil"), learn(tmp_path / "fedavg")
     assert (ours.bytes_up, ours.bytes_down) == (fedavg.bytes_up, fedavg.bytes_down)
-    stages = of_kind(read_events(tmp_path / "ours" / "events.jsonl"), "query")
-    assert [entry["query"] for entry in stages] == ["means", "cache"] * 2
-    for means, cache in pairwise(stages):
+    queries = of_kind(read_events(tmp_path / "ours" / "events.jsonl"), "query")
+    assert [entry["query"] for entry in queries] == ["means", "cache"] * 2
+    for means, cache in pairwise(queries):
         if means["query"] == "means":
             floats = means["task"] * 3 * 8  # domains so far × classes × features
             assert means["bytes_down"] / 4 == pytest.approx(fedavg.bytes_down, abs=100)
@@ -351,7 +351,7 @@ def test_a_round_costs_fedavgs_bytes_and_a_border_one_model_and_the_means(tmp_pa
 @pytest.mark.parametrize("scores", ["prototypes", "refed"])
 @pytest.mark.parametrize("seed", [25, 225, 2025])
 def test_replay_forgets_less_than_none(seed: int, scores: str, tmp_path: Path) -> None:
-    """At least ten points of BWT on three worlds of digits-shift."""
+    """At least ten points of BWT on three domains of digits-shift."""
     settings = {"seed": seed, "domains": "paper,neon,photo", "rounds": 4, "local_epochs": 3, "eval_every": 0}
     ours = fedspecial.run("digits-shift", method="srfdil", scores=scores, out=tmp_path / "ours", **settings)
     fedavg = fedspecial.run("digits-shift", method="fedavg", out=tmp_path / "fedavg", **settings)

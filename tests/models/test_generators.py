@@ -1,4 +1,4 @@
-"""Generators and critic have the published sizes, and their images fit the data they stand for."""
+"""Generators and critic have the published sizes, and generated images have the shape and scale of the data."""
 
 import pytest
 import torch
@@ -43,10 +43,10 @@ def images(generator, size=4, noise=None):
     return generator(noise, torch.arange(len(noise)) % 4) if hasattr(generator, "num_classes") else generator(noise)
 
 
-def reached(module):
-    """Every learning weight has a gradient. Only those of biases may vanish: a norm cancels the bias before it."""
-    learning = [weight for weight in module.parameters() if weight.requires_grad]
-    return all(weight.grad is not None and (weight.dim() == 1 or bool(weight.grad.any())) for weight in learning)
+def has_gradients(module):
+    """Every trainable weight has a gradient. Only a bias may have a zero one: a norm cancels the bias before it."""
+    trainable = [weight for weight in module.parameters() if weight.requires_grad]
+    return all(weight.grad is not None and (weight.dim() == 1 or bool(weight.grad.any())) for weight in trainable)
 
 
 MODULES = {"conditional": conditional, "critic": lambda: critic((3, 16, 16), 4, width=4), "data-free": data_free}
@@ -55,22 +55,22 @@ every_generator = pytest.mark.parametrize("make", [conditional, data_free], ids=
 
 
 class TestPublishedSizes:
-    def test_fedcil_at_32_pixels(self):
+    def test_fedcil_networks_at_32_pixels(self):
         assert count(conditional_generator((3, 32, 32), 10)) == 3_584_003
         assert count(critic((3, 32, 32), 10)) == 704_843
 
-    def test_fedcil_at_224_pixels(self):
+    def test_fedcil_networks_at_224_pixels(self):
         made = conditional_generator((3, 224, 224), 5, native=True)
         assert round(count(made) / 1e6, 1) == 43.3
         assert round(4 * count(made) / 2**20) == 165
         assert [round(count(critic((3, 224, 224), classes)) / 1e6, 1) for classes in (5, 7, 100)] == [1.9, 2.3, 20.9]
 
-    def test_mfcl(self):
+    def test_mfcl_generators(self):
         assert count(data_free_generator((3, 32, 32))) == 8_423_939
         assert round(count(data_free_generator((3, 64, 64))) / 1e6, 2) == 8.57
         assert round(count(data_free_generator((3, 224, 224))) / 1e6, 2) == 3.33
 
-    def test_noise_has_a_hundred_numbers_and_room_for_many_labels(self):
+    def test_the_latent_size_is_at_least_100_and_larger_for_many_labels(self):
         assert [latent_size(classes) for classes in (2, 10, 11, 100)] == [100, 100, 111, 200]
         assert conditional(classes=100).latent == 200
         assert data_free_generator((3, 8, 8), width=2).latent == 1000
@@ -78,14 +78,14 @@ class TestPublishedSizes:
 
 class TestImages:
     @every_shape
-    def test_conditional_ones_have_the_asked_shape_and_lie_between_minus_one_and_one(self, shape):
+    def test_conditional_images_have_the_given_shape_and_values_between_minus_one_and_one(self, shape):
         made = images(conditional(shape))
         assert made.shape == (4, *shape)
         assert made.dtype == torch.float32
         assert made.abs().max() <= 1
 
     @every_shape
-    def test_data_free_ones_have_the_asked_shape_and_are_normalised(self, shape):
+    def test_data_free_images_have_the_given_shape_and_are_normalised(self, shape):
         generator, seen = data_free(shape), []
         generator.norm.register_forward_pre_hook(lambda _, inputs: seen.extend(inputs))
         made = images(generator, 8)
@@ -96,7 +96,7 @@ class TestImages:
         assert torch.allclose(made.double(), expected, atol=1e-4)
         assert torch.allclose(made.mean((0, 2, 3)), torch.zeros(shape[0]), atol=1e-4)
 
-    def test_data_free_ones_start_with_the_variance_of_normalised_images(self):
+    def test_data_free_images_start_with_the_variance_of_normalised_images(self):
         variance = images(data_free_generator((3, 32, 32)), 32).var((0, 2, 3))
         assert torch.allclose(variance, torch.ones(3), atol=0.01)
 
@@ -106,7 +106,7 @@ class TestImages:
         assert real.shape == (2,)
         assert classes.shape == (2, 7)
 
-    def test_large_ones_are_64_pixels_enlarged_unless_native(self):
+    def test_large_images_are_enlarged_from_64_pixels_unless_native(self):
         small, large = conditional((3, 64, 64)), conditional((3, 224, 224))
         large.load_state_dict(small.state_dict())
         noise = torch.randn(4, small.latent)
@@ -116,7 +116,7 @@ class TestImages:
         assert native.body(torch.zeros(2, native.latent)).shape == (2, 3, 224, 224)
 
     @every_generator
-    def test_those_of_an_evaluated_generator_do_not_depend_on_their_batch(self, make):
+    def test_in_evaluation_mode_an_image_does_not_depend_on_its_batch(self, make):
         generator = make().eval()
         noise = torch.randn(4, generator.latent)
         together = images(generator, noise=noise)
@@ -124,7 +124,7 @@ class TestImages:
         assert torch.allclose(together[:1], images(generator, noise=noise[:1]), atol=1e-5)
 
     @every_generator
-    def test_noise_alone_decides_them(self, make):
+    def test_images_depend_on_the_noise_only(self, make):
         generator = make().eval()
         noise = torch.randn(2, generator.latent)
         before = torch.get_rng_state()
@@ -153,7 +153,7 @@ class TestLabels:
 
 class TestVector:
     @every_module
-    def test_every_weight_and_running_statistic_is_in_it(self, make):
+    def test_every_weight_and_running_statistic_is_in_the_vector(self, make):
         module = make()
         model = FlatModel(module)
         statistics = sum(buffer.numel() for buffer in module.buffers() if buffer.is_floating_point())
@@ -162,7 +162,7 @@ class TestVector:
         assert all(value.dtype in (torch.float32, torch.int64) for value in module.state_dict().values())
 
     @every_generator
-    def test_a_loaded_one_makes_the_images_of_the_saved_one(self, make):
+    def test_a_loaded_generator_gives_the_images_of_the_saved_one(self, make):
         first, second = FlatModel(make()), FlatModel(make())
         images(first.module)
         second.load(first.vector)
@@ -178,27 +178,27 @@ class TestVector:
 
 
 class TestLearning:
-    def test_the_critics_losses_reach_every_weight_of_both(self):
-        generator, judge = conditional(), critic((3, 16, 16), 4, width=4)
-        real, classes = judge(images(generator))
+    def test_the_critics_losses_give_every_weight_of_both_networks_a_gradient(self):
+        generator, discriminator = conditional(), critic((3, 16, 16), 4, width=4)
+        real, classes = discriminator(images(generator))
         (functional.softplus(-real).mean() + functional.cross_entropy(classes, torch.arange(4))).backward()
-        assert reached(generator)
-        assert reached(judge)
-        assert not any(weight.requires_grad for weight in judge.unused.parameters())
+        assert has_gradients(generator)
+        assert has_gradients(discriminator)
+        assert not any(weight.requires_grad for weight in discriminator.unused.parameters())
 
     def test_the_unused_norms_of_the_critic_change_nothing(self):
-        judge, x = critic((3, 16, 16), 4, width=4), torch.randn(2, 3, 16, 16)
-        before = judge(x)
-        for weight in judge.unused.parameters():
+        discriminator, x = critic((3, 16, 16), 4, width=4), torch.randn(2, 3, 16, 16)
+        before = discriminator(x)
+        for weight in discriminator.unused.parameters():
             weight.fill_(7)
-        assert all(torch.equal(old, new) for old, new in zip(before, judge(x), strict=True))
+        assert all(torch.equal(old, new) for old, new in zip(before, discriminator(x), strict=True))
 
-    def test_a_loss_on_data_free_images_reaches_every_weight(self):
+    def test_a_loss_on_data_free_images_gives_every_weight_a_gradient(self):
         generator = data_free()
         (images(generator, 8) * torch.randn(8, 3, 16, 16)).sum().backward()
-        assert reached(generator)
+        assert has_gradients(generator)
 
-    def test_the_pair_starts_from_a_narrow_normal_distribution(self):
+    def test_generator_and_critic_start_from_a_narrow_normal_distribution(self):
         for module in (conditional_generator((3, 32, 32), 10), critic((3, 32, 32), 10)):
             layers = [part for part in module.modules() if isinstance(part, nn.Linear | nn.Conv2d | nn.ConvTranspose2d)]
             weights = torch.cat([layer.weight.flatten() for layer in layers])
@@ -228,7 +228,7 @@ class TestLearning:
         (lambda: data_free_generator((3, 8, 8), latent=0), "latent=0: must be 1 or more"),
     ],
 )
-def test_what_cannot_be_made_is_refused_in_one_line(make, message):
+def test_invalid_arguments_are_refused_in_one_line(make, message):
     with pytest.raises(InputError, match=message) as caught:
         make()
     assert "\n" not in str(caught.value)

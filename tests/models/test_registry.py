@@ -1,4 +1,4 @@
-"""What holds for every model: reproducible start, features under a linear head, clear refusals."""
+"""Laws of every model: reproducible initial weights, features and a linear head, clear error messages."""
 
 import pytest
 import torch
@@ -31,7 +31,7 @@ every_model = pytest.mark.parametrize("name", NAMES)
 
 
 @every_model
-def test_the_seed_alone_decides_the_first_weights(name):
+def test_the_initial_weights_depend_on_the_seed_only(name):
     first = weights_of(make(name, seed=25))
     torch.rand(7)
     assert torch.equal(first, weights_of(make(name, seed=25)))
@@ -39,7 +39,7 @@ def test_the_seed_alone_decides_the_first_weights(name):
 
 
 @every_model
-def test_building_leaves_torchs_generator_alone(name):
+def test_building_does_not_change_torchs_generator(name):
     before = torch.get_rng_state()
     make(name, seed=25)
     assert torch.equal(before, torch.get_rng_state())
@@ -63,7 +63,7 @@ def test_every_weight_gets_a_gradient(name):
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "logistic"])
-def test_width_widens(name):
+def test_a_larger_width_gives_more_weights(name):
     assert weights_of(make(name, width=8)).numel() < weights_of(make(name, width=24)).numel()
 
 
@@ -72,7 +72,7 @@ def test_the_default_cnn_has_between_50_and_150_thousand_weights():
 
 
 @pytest.mark.parametrize("shape", [(1, 8, 8), (3, 28, 28), (3, 64, 48)])
-def test_the_cnn_takes_images_of_other_sizes(shape):
+def test_the_cnn_accepts_images_of_other_sizes(shape):
     model = models.build("cnn", input_shape=shape, num_classes=3)
     assert model(torch.zeros(2, *shape)).shape == (2, 3)
 
@@ -94,14 +94,14 @@ def test_the_cnn_takes_images_of_other_sizes(shape):
         ("mlp", {"num_classes": 0}, r"num_classes=0: a model needs at least one class"),
     ],
 )
-def test_what_cannot_be_built_is_refused_in_one_line(name, options, message):
+def test_invalid_arguments_are_refused_in_one_line(name, options, message):
     with pytest.raises(InputError, match=message) as caught:
         models.build(name, **{"input_shape": (3, 32, 32), "num_classes": 10, **options})
     assert "\n" not in str(caught.value)
 
 
 class TestBagOfWords:
-    def test_padding_does_not_count(self):
+    def test_padding_does_not_change_the_logits(self):
         model = make("text")
         short = torch.tensor([[5, 9, 7]])
         padded = torch.tensor([[5, 9, 7, 0, 0, 0]])

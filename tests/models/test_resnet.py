@@ -1,4 +1,4 @@
-"""ResNet-18 is the published one: its counts, its names, its start."""
+"""ResNet-18 has the published numbers of weights, parameter names and initialisation."""
 
 import math
 
@@ -19,23 +19,23 @@ def running_statistics(model):
 
 
 def published_names():
-    """What a torchvision state dict holds, written out from its structure."""
+    """The keys of torchvision's state dict, derived from its structure."""
 
-    def norm(prefix):
-        return [f"{prefix}.{part}" for part in ("weight", "bias", "running_mean", "running_var", "num_batches_tracked")]
+    def norm(layer):
+        return [f"{layer}.{part}" for part in ("weight", "bias", "running_mean", "running_var", "num_batches_tracked")]
 
     names = ["conv1.weight", *norm("bn1")]
     for stage in STAGES:
         for block in (0, 1):
-            here = f"layer{stage}.{block}"
+            prefix = f"layer{stage}.{block}"
             names += [
-                f"{here}.conv1.weight",
-                *norm(f"{here}.bn1"),
-                f"{here}.conv2.weight",
-                *norm(f"{here}.bn2"),
+                f"{prefix}.conv1.weight",
+                *norm(f"{prefix}.bn1"),
+                f"{prefix}.conv2.weight",
+                *norm(f"{prefix}.bn2"),
             ]
             if stage > 1 and block == 0:
-                names += [f"{here}.downsample.0.weight", *norm(f"{here}.downsample.1")]
+                names += [f"{prefix}.downsample.0.weight", *norm(f"{prefix}.downsample.1")]
     return [*names, "fc.weight", "fc.bias"]
 
 
@@ -85,6 +85,6 @@ def test_convolutions_start_with_kaimings_variance_over_the_fan_out():
         assert math.isclose(weight.std().item(), math.sqrt(2 / fan_out), rel_tol=0.03)
 
 
-def test_the_narrow_one_has_a_sixteenth_of_the_weights():
+def test_a_quarter_of_the_width_has_a_sixteenth_of_the_weights():
     narrow = sum(weight.numel() for weight in resnet(width=16).parameters())
     assert 1 / 17 < narrow / 11_181_642 < 1 / 15

@@ -1,4 +1,4 @@
-"""A pretrained encoder as a model: made small by the test, and a real one where the package with it is installed."""
+"""A pretrained encoder as a model: a tiny one made by the test, and a real one if its package is installed."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ STEPS = {"model": "transformer", "width": None, "optimizer": "adamw", "client_lr
 
 
 def make_encoder(folder: Path, kind: str = "distilbert", padding: int = 0) -> str:
-    """A folder as `save_pretrained` leaves it: random weights of a tiny encoder, and a tokenizer of whole words."""
+    """A folder as `save_pretrained` leaves it: random weights of a tiny encoder, and a word-level tokenizer."""
     transformers = pytest.importorskip("transformers")
     tokenizers = pytest.importorskip("tokenizers")
     vocab = ["[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
@@ -80,7 +80,7 @@ def reviews(path: Path, rows: int = 96) -> Path:
 
 
 def encoded(encoder: str, length: int = 8) -> Benchmark:
-    """The same sentences as an object, cut by the encoder's tokenizer."""
+    """The same sentences as an object, tokenized by the encoder's tokenizer."""
     tokenizer = pretrained.load("AutoTokenizer", encoder, "encoder")
     domains = []
     for domain in THINGS:
@@ -100,7 +100,7 @@ def make(encoder: str, length: int = 8, classes: int = 2, seed: int = 0) -> mode
 
 
 @pytest.fixture(scope="module", params=["distilbert", "bert"])
-def each(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
+def each_encoder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
     return make_encoder(tmp_path_factory.mktemp(request.param), request.param)
 
 
@@ -109,16 +109,16 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> str:
     return make_encoder(tmp_path_factory.mktemp("tiny"))
 
 
-def test_the_encoder_comes_from_its_file_and_the_head_from_the_seed(each: str) -> None:
-    first, same, other = make(each, seed=1), make(each, seed=1), make(each, seed=2)
+def test_the_encoders_weights_come_from_its_file_and_the_heads_from_the_seed(each_encoder: str) -> None:
+    first, same, other = make(each_encoder, seed=1), make(each_encoder, seed=1), make(each_encoder, seed=2)
     assert torch.equal(first.fc.weight, same.fc.weight)
     assert not torch.equal(first.fc.weight, other.fc.weight)
-    for mine, theirs in zip(first.encoder.parameters(), other.encoder.parameters(), strict=True):
-        assert torch.equal(mine, theirs)
+    for ours, theirs in zip(first.encoder.parameters(), other.encoder.parameters(), strict=True):
+        assert torch.equal(ours, theirs)
 
 
-def test_every_weight_is_in_the_vector_and_gets_a_gradient(each: str) -> None:
-    model = FlatModel(make(each).train())
+def test_every_weight_is_in_the_vector_and_gets_a_gradient(each_encoder: str) -> None:
+    model = FlatModel(make(each_encoder).train())
     x = torch.arange(5, 21).view(2, 8)
     torch.nn.functional.cross_entropy(model.module(x), torch.tensor([0, 1])).backward()
     assert all(weight.grad is not None for weight in model.module.parameters())
@@ -144,18 +144,18 @@ def test_a_text_without_words_has_finite_features(tiny: str) -> None:
     assert bool(model.features(torch.zeros(2, 3, dtype=torch.int64)).isfinite().all())
 
 
-def test_two_tasks_are_learned(tiny: str, tmp_path: Path) -> None:
+def test_a_transformer_learns_two_tasks(tiny: str, tmp_path: Path) -> None:
     result = learn(tmp_path / "run", "special", encoded(tiny), **STEPS, encoder=tiny, rounds=8, lam=0.05)
     assert result.acc > 0.8
 
 
 def test_special_without_its_anchor_is_fedavg(tiny: str, tmp_path: Path) -> None:
-    words = {**STEPS, "encoder": tiny}
-    special = play(begin(tmp_path / "special", "special", encoded(tiny), lam=0.0, **words)).vector
-    assert torch.equal(special, play(begin(tmp_path / "fedavg", "fedavg", encoded(tiny), **words)).vector)
+    settings = {**STEPS, "encoder": tiny}
+    special = play(begin(tmp_path / "special", "special", encoded(tiny), lam=0.0, **settings)).vector
+    assert torch.equal(special, play(begin(tmp_path / "fedavg", "fedavg", encoded(tiny), **settings)).vector)
 
 
-def test_the_head_grows(tiny: str) -> None:
+def test_the_head_of_a_transformer_grows(tiny: str) -> None:
     model, x = make(tiny), torch.tensor([[5, 9, 7]])
     before = model(x)
     assert wider_head(model, 5, seed=25, task=2)
@@ -163,9 +163,11 @@ def test_the_head_grows(tiny: str) -> None:
     assert model(x).shape == (1, 5)
 
 
-def test_texts_are_cut_by_the_encoders_tokenizer_and_a_stopped_run_goes_on(tiny: str, tmp_path: Path) -> None:
-    words = {"encoder": tiny, "data": str(reviews(tmp_path / "mine")), "length": 8, "optimizer": "adamw", "lam": 0.1}
-    words |= {
+def test_texts_are_tokenized_by_the_encoders_tokenizer_and_a_stopped_run_resumes_to_the_same_result(
+    tiny: str, tmp_path: Path
+) -> None:
+    settings = {"encoder": tiny, "data": str(reviews(tmp_path / "mine")), "length": 8, "optimizer": "adamw", "lam": 0.1}
+    settings |= {
         "rounds": 2,
         "local_steps": 2,
         "clients": 4,
@@ -173,40 +175,40 @@ def test_texts_are_cut_by_the_encoders_tokenizer_and_a_stopped_run_goes_on(tiny:
         "checkpoint_seconds": 0,
         "alpha": 1.0,
     }
-    whole = fedspecial.run("folders", method="special", out=tmp_path / "whole", **words)
+    uninterrupted = fedspecial.run("folders", method="special", out=tmp_path / "uninterrupted", **settings)
 
     def stop(event: Event) -> None:
         if isinstance(event, RoundFinished) and (event.task, event.round) == (2, 0):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        fedspecial.run("folders", method="special", out=tmp_path / "cut", listeners=[stop], **words)
-    assert fedspecial.resume(tmp_path / "cut").matrix == whole.matrix
-    made = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "cut")]
+        fedspecial.run("folders", method="special", out=tmp_path / "stopped", listeners=[stop], **settings)
+    assert fedspecial.resume(tmp_path / "stopped").matrix == uninterrupted.matrix
+    made = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("uninterrupted", "stopped")]
     assert made[0] == made[1]
 
 
-class TestWords:
+class TestSettings:
     def test_an_encoder_makes_the_model_a_transformer(self) -> None:
-        words = merge_settings({"benchmark": "text-cpu", "encoder": "here", "method": "fedavg"})
-        assert (words["model"], words["width"], words["encoder"]) == ("transformer", None, "here")
+        settings = merge_settings({"benchmark": "text-cpu", "encoder": "here", "method": "fedavg"})
+        assert (settings["model"], settings["width"], settings["encoder"]) == ("transformer", None, "here")
 
     def test_another_model_drops_the_presets_encoder(self) -> None:
-        words = merge_settings({"benchmark": "glue", "model": "text", "method": "fedavg"})
-        assert (words["model"], words["encoder"]) == ("text", None)
+        settings = merge_settings({"benchmark": "glue", "model": "text", "method": "fedavg"})
+        assert (settings["model"], settings["encoder"]) == ("text", None)
 
-    def test_the_tokenizer_is_the_encoders_unless_told(self) -> None:
+    def test_the_tokenizer_is_the_encoders_unless_given(self) -> None:
         config = resolve(merge_settings({"benchmark": "fdu-mtl", "encoder": "here", "tokenizer": "there"})).config
         known = catalogue.entry("fdu-mtl").options
         assert config.options_for(known) == {"encoder": "here", "tokenizer": "there"}
         assert config.options_for(()) == {"tokenizer": "there"}
 
     @pytest.mark.parametrize(("name", "encoder"), [("text-minilm", MINILM), ("glue", "distilbert-base-uncased")])
-    def test_presets(self, name: str, encoder: str) -> None:
-        words = preset_settings(name)
-        assert (words["model"], words["encoder"], words["optimizer"]) == ("transformer", encoder, "adamw")
+    def test_presets_name_their_encoder(self, name: str, encoder: str) -> None:
+        settings = preset_settings(name)
+        assert (settings["model"], settings["encoder"], settings["optimizer"]) == ("transformer", encoder, "adamw")
         assert merge_settings({"benchmark": name})["encoder"] == encoder
-        assert words["client_lr"] == 5e-5 or name != "glue"
+        assert settings["client_lr"] == 5e-5 or name != "glue"
 
 
 class TestRefusals:
@@ -215,14 +217,14 @@ class TestRefusals:
             models.build(name, **{"input_shape": (8,), "num_classes": 2, "encoder": encoder, **changes})  # type: ignore[arg-type]
         assert "\n" not in str(caught.value)
 
-    def test_words(self, tiny: str) -> None:
+    def test_settings_that_do_not_fit(self, tiny: str) -> None:
         self.refused("model=transformer: say which one with encoder=", None)
         self.refused("encoder=.*: model 'mlp' has none", tiny, "mlp")
         self.refused("width=8: model 'transformer' is as wide as its encoder", tiny, width=8)
         self.refused("needs a row of token ids, but the inputs have shape 3×8×8", tiny, input_shape=(3, 8, 8))
         self.refused("it reads at most 16 tokens, but the texts have length=17", tiny, input_shape=(17,))
 
-    def test_folders(self, tmp_path: Path) -> None:
+    def test_incomplete_encoder_folders(self, tmp_path: Path) -> None:
         self.refused("there is no such folder", str(tmp_path / "nowhere"))
         self.refused("no config.json in that folder", str(tmp_path))
         folder = Path(make_encoder(tmp_path / "encoder"))
@@ -242,9 +244,9 @@ class TestRefusals:
         with pytest.raises(InputError, match=r"it has no token 999, only 0…\d+; texts must be cut by its own"):
             make(tiny)(torch.tensor([[5, 999]]))
 
-    def test_a_padding_that_the_bag_of_words_does_not_know(self, tmp_path: Path) -> None:
+    def test_a_padding_token_that_the_bag_of_words_does_not_know(self, tmp_path: Path) -> None:
         encoder, data = make_encoder(tmp_path / "encoder", padding=3), reviews(tmp_path / "mine")
-        with pytest.raises(InputError, match="it pads with 3; without an encoder only 0 is understood"):
+        with pytest.raises(InputError, match="its tokenizer pads with 3; without an encoder the padding must be 0"):
             catalogue.load("folders", data=data, tokenizer=encoder)
         cut = catalogue.load("folders", data=data, encoder=encoder, length=8).domains[0].train.x
         assert cut.shape[1] == 8
@@ -256,7 +258,7 @@ class TestRefusals:
         with pytest.raises(InputError, match=r"pip install 'fedspecial\[text\]'"):
             catalogue.load("folders", data=reviews(tmp_path / "mine"), encoder="here")
 
-    def test_a_name_the_hub_does_not_give(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_an_encoder_that_the_hub_does_not_have(self, monkeypatch: pytest.MonkeyPatch) -> None:
         constants = pytest.importorskip("huggingface_hub").constants
         monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
         self.refused("neither a folder nor an installed package with a model in it, and the hub", "no-such-encoder")
@@ -274,7 +276,7 @@ def minilm() -> str:
 
 OFFLINE = """
 import socket
-def refuse(*_): raise SystemExit("the network was asked")
+def refuse(*_): raise SystemExit("the network was used")
 socket.socket.connect = socket.getaddrinfo = refuse
 from fedspecial import models
 from fedspecial.core import pretrained
@@ -292,5 +294,5 @@ def test_a_packaged_encoder_loads_without_a_network(minilm: str) -> None:
 
 @pytest.mark.slow
 def test_a_packaged_encoder_learns_in_a_federation(minilm: str, tmp_path: Path) -> None:
-    words = {**STEPS, "client_lr": 5e-4, "rounds": 2, "eval_every": 0, "clients_per_round": 2}
-    assert learn(tmp_path / "run", "special", encoded(minilm), **words, encoder=minilm, lam=0.1).acc > 0.75
+    settings = {**STEPS, "client_lr": 5e-4, "rounds": 2, "eval_every": 0, "clients_per_round": 2}
+    assert learn(tmp_path / "run", "special", encoded(minilm), **settings, encoder=minilm, lam=0.1).acc > 0.75

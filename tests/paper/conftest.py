@@ -11,8 +11,8 @@ NAMES = ("main", "per-task", "worst-drop", "costs", "lambda", "location", "round
 
 
 @pytest.fixture(scope="session")
-def studies(whole: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def studies(finished_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory with ten studies at scale cpu and two seeds; all runs are finished, except where data is missing."""
     out = tmp_path_factory.mktemp("studies")
-    write_studies(out, whole, [StudyRequest(name, "cpu", (25, 225)) for name in NAMES])
+    write_studies(out, finished_run, [StudyRequest(name, "cpu", (25, 225)) for name in NAMES])
     return out

@@ -134,7 +134,7 @@ def test_the_list_of_claims_has_every_claim_with_its_verdict(written: Path) -> N
     assert "fedspecial study main --scale cpu --seeds 25,225" in text
 
 
-def test_the_verdict_follows_the_runs(whole: Path, tmp_path: Path) -> None:
+def test_the_verdict_follows_the_runs(finished_run: Path, tmp_path: Path) -> None:
     def matrix(best: str):
         return lambda job: [[0.9 - 0.001 * draw_of(job) if job.method == best else 0.5] * 4] * 4
 
@@ -144,7 +144,7 @@ def test_the_verdict_follows_the_runs(whole: Path, tmp_path: Path) -> None:
     verdicts, explained = {}, {}
     for best in ("special", "fedavg"):
         folder = tmp_path / best
-        write_studies(folder, whole, [StudyRequest("main", "tiny", (25, 225))], matrix(best))
+        write_studies(folder, finished_run, [StudyRequest("main", "tiny", (25, 225))], matrix(best))
         section = write_report(folder, folder / "claims.md")[0]
         verdicts[best] = next(j.verdict for _, c, j in section.judged if "also above" in c.text)
         explained[best] = "We examined: the orientation of EMNIST's digits" in (folder / "claims.md").read_text(

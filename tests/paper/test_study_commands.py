@@ -82,7 +82,7 @@ def test_the_list_shows_every_study_and_its_cost() -> None:
 )
 def test_invalid_input_is_refused_in_one_line(fork: Fork, tmp_path: Path, argv: list[str], complaint: str) -> None:
     options = [] if argv[0] == "report" else ["--out", str(tmp_path / "out")]
-    assert complaint in fork(*argv, *options).complaint
+    assert complaint in fork(*argv, *options).error_line
     assert list(tmp_path.iterdir()) == []
 
 

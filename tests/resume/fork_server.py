@@ -1,9 +1,9 @@
-"""A process that has torch loaded and forks a child for each command line it is asked to run, so that many real
-processes can be started and killed in a short time.
+"""A process that has imported torch and forks a child for each requested command line, so that many real processes can
+be started and killed in a short time.
 
-One JSON line in: ``argv``, ``stdout`` and ``stderr`` (paths), ``folder`` (where to run), ``die`` (arguments of
-`dying.arrange`) and ``kill_after`` (seconds; a kill from outside). One JSON line out: the exit code, negative for a
-signal, and the seconds it took.
+One JSON line in: ``argv``, ``stdout`` and ``stderr`` (paths), ``folder`` (where to run), ``kill_at`` (arguments
+of `kill_points.kill_at`) and ``kill_after`` (seconds; a kill from outside). One JSON line out: the exit code, negative
+for a signal, and the seconds it took.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from fedspecial.data.benchmarks import digits_shift
 
 
 def warm_up() -> None:
-    """What every child would do again: render the digits, find the fonts."""
+    """Do once what every child would repeat: render the digits, find the fonts."""
     torch.set_num_threads(1)
     digits_shift.load = functools.cache(digits_shift.load)
     catalogue.load("digits-shift", domains=("paper", "neon"), cap=200)
@@ -37,14 +37,14 @@ def warm_up() -> None:
     figure.savefig(os.devnull, format="png")
 
 
-def child(wish: dict[str, Any]) -> None:
-    for number, path in ((1, wish["stdout"]), (2, wish["stderr"])):
+def child(request: dict[str, Any]) -> None:
+    for number, path in ((1, request["stdout"]), (2, request["stderr"])):
         os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT, 0o644), number)
-    os.chdir(wish["folder"])
+    os.chdir(request["folder"])
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    if wish["die"]:
-        kill_points.arrange(*wish["die"])
-    sys.argv = ["fedspecial", *wish["argv"]]
+    if request["kill_at"]:
+        kill_points.kill_at(*request["kill_at"])
+    sys.argv = ["fedspecial", *request["argv"]]
     code = 1
     try:
         main()
@@ -60,14 +60,14 @@ def child(wish: dict[str, Any]) -> None:
 
 def serve() -> None:
     for line in sys.stdin:
-        wish = json.loads(line)
+        request = json.loads(line)
         began = time.monotonic()
         pid = os.fork()
         if pid == 0:
-            child(wish)
-        if wish["kill_after"] is not None:
+            child(request)
+        if request["kill_after"] is not None:
             while (
-                time.monotonic() - began < wish["kill_after"]
+                time.monotonic() - began < request["kill_after"]
                 and os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
             ):
                 time.sleep(0.001)

@@ -1,4 +1,4 @@
-"""What two runs have in common, and what lies in a folder."""
+"""Compare two runs, and read the files of a folder."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 from fedspecial.core.events import EXECUTION_EVENTS, read_events
 
 
-def timeless(content: Any) -> Any:
-    """Without the fields that are wall-clock times."""
+def without_times(content: Any) -> Any:
+    """The content without the fields that are wall-clock times."""
     if isinstance(content, dict):
-        return {key: timeless(value) for key, value in content.items() if not key.startswith("seconds")}
-    return [timeless(part) for part in content] if isinstance(content, list) else content
+        return {key: without_times(value) for key, value in content.items() if not key.startswith("seconds")}
+    return [without_times(part) for part in content] if isinstance(content, list) else content
 
 
 def result_events(folder: Path) -> list[dict[str, Any]]:
@@ -22,11 +22,11 @@ def result_events(folder: Path) -> list[dict[str, Any]]:
 
 
 def assert_same_run(found: Path, expected: Path) -> None:
-    """Same events in the same order, same result, same model: all but the times."""
-    first, second = (timeless(result_events(folder)) for folder in (found, expected))
+    """Same events in the same order, same result and same model, apart from times."""
+    first, second = (without_times(result_events(folder)) for folder in (found, expected))
     for ours, theirs in zip(first, second, strict=True):
         assert ours == theirs
-    results = [timeless(json.loads((folder / "result.json").read_text())) for folder in (found, expected)]
+    results = [without_times(json.loads((folder / "result.json").read_text())) for folder in (found, expected)]
     assert results[0] == results[1]
     assert results[0]["model_sha256"] == first[-1]["model_sha256"]
     assert (found / "model.safetensors").read_bytes() == (expected / "model.safetensors").read_bytes()
@@ -34,5 +34,5 @@ def assert_same_run(found: Path, expected: Path) -> None:
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    """Every file and what is in it."""
+    """Every file with its content."""
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}

@@ -1,4 +1,4 @@
-"""A checkpoint that was cut off, edited or robbed of a file is refused in one line, and nothing is overwritten."""
+"""A run with a truncated, edited or missing file is refused in one line, and nothing is overwritten."""
 
 from __future__ import annotations
 
@@ -21,11 +21,17 @@ pytestmark = pytest.mark.usefixtures("rendered")
 
 @pytest.fixture(scope="module")
 def stopped(fork: Fork, tiny: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run killed in its second task, with an anchor and clients that keep their BatchNorm statistics."""
+    """A run killed in its second task, with an anchor and clients that have local BatchNorm statistics."""
     folder = tmp_path_factory.mktemp("stopped") / "run"
-    settings = [word for word in tiny if not word.startswith(("model", "width"))]
+    settings = [setting for setting in tiny if not setting.startswith(("model", "width"))]
     outcome = fork(
-        "run", *settings, "model=cnn", "width=4", "batch_norm=local", f"out={folder}", die=["before a round's event", 5]
+        "run",
+        *settings,
+        "model=cnn",
+        "width=4",
+        "batch_norm=local",
+        f"out={folder}",
+        kill_at=["before a round's event", 5],
     )
     assert outcome.code == -9
     return folder
@@ -48,30 +54,30 @@ def blob(folder: Path, *keys: str) -> Path:
     return folder / "checkpoint" / "blobs" / str(found)
 
 
-def cut(path: Path) -> None:
+def truncate(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-1])
 
 
-def flip(path: Path) -> None:
+def flip_one_bit(path: Path) -> None:
     data = bytearray(path.read_bytes())
     data[-1] ^= 1
     path.write_bytes(data)
 
 
-def reword(folder: Path, **changes: object) -> None:
+def edit_settings(folder: Path, **changes: object) -> None:
     path = folder / "config.yaml"
     path.write_text(yaml.safe_dump(yaml.safe_load(path.read_text()) | changes, sort_keys=False))
 
 
 DAMAGES: dict[str, tuple[Callable[[Path], None], str]] = {
-    "model cut off": (lambda d: cut(blob(d, "vector")), "was changed or cut off"),
-    "model flipped in one bit": (lambda d: flip(blob(d, "vector")), "was changed or cut off"),
+    "model cut off": (lambda d: truncate(blob(d, "vector")), "was changed or cut off"),
+    "model flipped in one bit": (lambda d: flip_one_bit(blob(d, "vector")), "was changed or cut off"),
     "model empty": (lambda d: blob(d, "vector").write_bytes(b""), "was changed or cut off"),
     "model missing": (lambda d: blob(d, "vector").unlink(), "is missing"),
-    "anchor cut off": (lambda d: cut(blob(d, "anchor")), "was changed or cut off"),
-    "client state cut off": (lambda d: cut(blob(d, "clients", "")), "was changed or cut off"),
+    "anchor cut off": (lambda d: truncate(blob(d, "anchor")), "was changed or cut off"),
+    "client state cut off": (lambda d: truncate(blob(d, "clients", "")), "was changed or cut off"),
     "client state missing": (lambda d: blob(d, "clients", "").unlink(), "is missing"),
-    "checkpoint.json cut off": (lambda d: cut_in_half(d / "checkpoint" / "checkpoint.json"), "is cut off"),
+    "checkpoint.json cut off": (lambda d: truncate_to_half(d / "checkpoint" / "checkpoint.json"), "is cut off"),
     "checkpoint.json empty": (lambda d: (d / "checkpoint" / "checkpoint.json").write_text(""), "is cut off"),
     "checkpoint.json no object": (lambda d: (d / "checkpoint" / "checkpoint.json").write_text("[]"), "is cut off"),
     "round edited": (
@@ -80,14 +86,14 @@ DAMAGES: dict[str, tuple[Callable[[Path], None], str]] = {
     ),
     "events cut off": (lambda d: (d / "events.jsonl").write_bytes(b""), "events.jsonl is shorter"),
     "events missing": (lambda d: (d / "events.jsonl").unlink(), "events.jsonl is shorter"),
-    "lam edited": (lambda d: reword(d, lam=0.5), "config.yaml: it was changed after the run began"),
-    "seed edited": (lambda d: reword(d, seed=3), "config.yaml: it was changed after the run began"),
+    "lam edited": (lambda d: edit_settings(d, lam=0.5), "config.yaml: it was changed after the run began"),
+    "seed edited": (lambda d: edit_settings(d, seed=3), "config.yaml: it was changed after the run began"),
     "config no YAML": (lambda d: (d / "config.yaml").write_text("a: [b"), "config.yaml: is not valid YAML"),
     "config missing": (lambda d: (d / "config.yaml").unlink(), "is not a run directory (it has no config.yaml)"),
 }
 
 
-def test_a_checkpoint_of_an_older_format_is_refused_and_its_version_named(stopped: Path, tmp_path: Path) -> None:
+def test_a_checkpoint_of_an_older_format_is_refused_with_its_version(stopped: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     shutil.copytree(stopped, folder)
     content = {key: value for key, value in saved(folder).items() if key not in ("seal", "anchor", "models")}
@@ -98,7 +104,7 @@ def test_a_checkpoint_of_an_older_format_is_refused_and_its_version_named(stoppe
         fedspecial.resume(folder)
 
 
-def cut_in_half(path: Path) -> None:
+def truncate_to_half(path: Path) -> None:
     data = path.read_bytes()
     path.write_bytes(data[: len(data) // 2])
 
@@ -107,8 +113,8 @@ def cut_in_half(path: Path) -> None:
 def test_a_damaged_run_is_refused_before_anything_is_written(stopped: Path, tmp_path: Path, damage: str) -> None:
     folder = tmp_path / "run"
     shutil.copytree(stopped, folder)
-    do, message = DAMAGES[damage]
-    do(folder)
+    damage_run, message = DAMAGES[damage]
+    damage_run(folder)
     before = contents(folder)
     with pytest.raises(InputError) as caught:
         fedspecial.resume(folder)
@@ -117,37 +123,37 @@ def test_a_damaged_run_is_refused_before_anything_is_written(stopped: Path, tmp_
     assert contents(folder) == before
 
 
-def test_a_damaged_run_is_one_line_and_exit_code_2(fork: Fork, stopped: Path, tmp_path: Path) -> None:
+def test_resuming_a_damaged_run_gives_one_line_and_exit_code_2(fork: Fork, stopped: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     shutil.copytree(stopped, folder)
-    cut(blob(folder, "vector"))
-    assert "(its content no longer has its hash)" in fork("resume", folder).complaint
+    truncate(blob(folder, "vector"))
+    assert "(its content no longer has its hash)" in fork("resume", folder).error_line
 
 
 def test_files_that_a_kill_left_behind_are_not_trusted(
-    fork: Fork, whole: Path, tiny: list[str], tmp_path: Path
+    fork: Fork, finished_run: Path, tiny: list[str], tmp_path: Path
 ) -> None:
-    """The model of the killed round lies there under its hash, but its content never reached the disk."""
+    """The model of the killed round has a file named after its hash, but its content was not written to the disk."""
     folder = tmp_path / "run"
-    assert fork("run", *tiny, f"out={folder}", die=["before fsync of a blob", 4]).code == -9
+    assert fork("run", *tiny, f"out={folder}", kill_at=["before fsync of a blob", 4]).code == -9
     known = saved(folder)["vector"]
-    left = [path for path in (folder / "checkpoint" / "blobs").iterdir() if path.name != known]
-    assert left
-    for path in left:
+    leftover = [path for path in (folder / "checkpoint" / "blobs").iterdir() if path.name != known]
+    assert leftover
+    for path in leftover:
         path.write_bytes(b"")
-    assert fork("resume", folder, die=["before fsync of checkpoint.json", 2]).code == -9
+    assert fork("resume", folder, kill_at=["before fsync of checkpoint.json", 2]).code == -9
     assert fork("resume", folder).code == 0
-    assert (folder / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
+    assert (folder / "model.safetensors").read_bytes() == (finished_run / "model.safetensors").read_bytes()
 
 
-def test_a_damaged_result_is_not_taken_for_one(fork: Fork, whole: Path, tmp_path: Path) -> None:
+def test_a_damaged_result_does_not_count_as_a_finished_run(fork: Fork, finished_run: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    shutil.copytree(whole, folder)
+    shutil.copytree(finished_run, folder)
     (folder / "result.json").write_text('{"method": "special"')
-    assert "result.json: it was cut off or changed" in fork("resume", folder).complaint
+    assert "result.json: it was cut off or changed" in fork("resume", folder).error_line
     (folder / "result.json").unlink()
     assert fork("resume", folder).code == 0
-    assert (folder / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
+    assert (folder / "model.safetensors").read_bytes() == (finished_run / "model.safetensors").read_bytes()
 
 
 def without_format(folder: Path) -> None:
@@ -157,29 +163,29 @@ def without_format(folder: Path) -> None:
     path.write_text(yaml.safe_dump(content, sort_keys=False))
 
 
-def of_format(folder: Path, about: dict[str, object]) -> None:
-    reword(folder, about=about)
+def set_about(folder: Path, about: dict[str, object]) -> None:
+    edit_settings(folder, about=about)
 
 
-FOREIGN: dict[str, tuple[Callable[[Path], object], str]] = {
+OTHER_FORMATS: dict[str, tuple[Callable[[Path], object], str]] = {
     "an empty mapping": (lambda d: (d / "config.yaml").write_text("{}\n"), "has no about.format"),
     "settings alone": (without_format, "has no about.format"),
-    "a text instead of about": (lambda d: reword(d, about="me"), "has no about.format"),
+    "a text instead of about": (lambda d: edit_settings(d, about="me"), "has no about.format"),
     "the first format": (
-        lambda d: of_format(d, {"words_sha256": "0"}),
+        lambda d: set_about(d, {"words_sha256": "0"}),
         "run directory of format 1; this version of fedspecial reads format 2 only",
     ),
-    "a later format": (lambda d: of_format(d, {"format": 3}), "run directory of format 3"),
-    "a missing hash": (lambda d: of_format(d, {"format": 2}), "it was changed after the run began"),
+    "a later format": (lambda d: set_about(d, {"format": 3}), "run directory of format 3"),
+    "a missing hash": (lambda d: set_about(d, {"format": 2}), "it was changed after the run began"),
 }
 
 
-@pytest.mark.parametrize("kind", FOREIGN)
+@pytest.mark.parametrize("kind", OTHER_FORMATS)
 def test_a_config_that_this_version_did_not_write_is_not_resumed(stopped: Path, tmp_path: Path, kind: str) -> None:
     folder = tmp_path / "run"
     shutil.copytree(stopped, folder)
-    do, message = FOREIGN[kind]
-    do(folder)
+    damage_run, message = OTHER_FORMATS[kind]
+    damage_run(folder)
     before = contents(folder)
     with pytest.raises(InputError) as caught:
         fedspecial.resume(folder)

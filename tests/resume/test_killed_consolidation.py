@@ -1,4 +1,4 @@
-"""SIGKILL while the server trains FedCIL's averaged generator on what the clients' generators make."""
+"""SIGKILL while the server trains FedCIL's averaged generator on images of the clients' generators."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fedspecial.core.events import of_kind, read_events
 from processes import ENVIRONMENT, Fork
 
 KILLED = -9
-WORDS = ["method=fedcil", "generator_width=2", "server_iterations=4", "server_batch=4", "gan_size=8"]
+SETTINGS = ["method=fedcil", "generator_width=2", "server_iterations=4", "server_batch=4", "gan_size=8"]
 
 # Each iteration of the consolidation draws one balanced batch: 4 iterations × 3 rounds × 2 tasks.
 SCRIPT = """
@@ -36,13 +36,13 @@ main()
 
 @pytest.mark.slow
 @pytest.mark.parametrize("iteration", [2, 19])
-def test_a_consolidation_killed_in_the_middle_ends_the_same_when_resumed(
+def test_a_run_killed_during_consolidation_resumes_to_the_same_result(
     fork: Fork, tiny: list[str], tmp_path: Path, iteration: int
 ) -> None:
     """In the first round of the first task, and in the second of the second."""
-    command = ["run", *tiny, *WORDS]
-    whole = fork(*command, f"out={tmp_path / 'whole'}")
-    assert whole.code == 0, whole.stderr
+    command = ["run", *tiny, *SETTINGS]
+    uninterrupted = fork(*command, f"out={tmp_path / 'uninterrupted'}")
+    assert uninterrupted.code == 0, uninterrupted.stderr
 
     folder = tmp_path / "run"
     argv = [sys.executable, "-c", SCRIPT, str(iteration), *command, f"out={folder}"]
@@ -51,4 +51,4 @@ def test_a_consolidation_killed_in_the_middle_ends_the_same_when_resumed(
 
     outcome = fork("resume", folder)
     assert outcome.code == 0, outcome.stderr
-    assert_same_run(folder, tmp_path / "whole")
+    assert_same_run(folder, tmp_path / "uninterrupted")

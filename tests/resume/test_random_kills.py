@@ -25,22 +25,24 @@ KILLS = 10
         "method=special model=cnn width=4 batch_norm=mean-only checkpoint_seconds=0.2",
     ],
 )
-def test_kills_at_random_moments_leave_no_trace(fork: Fork, tiny: list[str], tmp_path: Path, settings: str) -> None:
-    mine = dict(word.split("=") for word in [*tiny[1:], *settings.split()]) | {"rounds": "40"}
-    command = ["run", tiny[0], *(f"{key}={value}" for key, value in mine.items())]
-    whole = fork(*command, f"out={tmp_path / 'whole'}")
-    assert whole.code == 0, whole.stderr
+def test_a_run_killed_at_random_moments_resumes_to_the_same_result(
+    fork: Fork, tiny: list[str], tmp_path: Path, settings: str
+) -> None:
+    chosen = dict(setting.split("=") for setting in [*tiny[1:], *settings.split()]) | {"rounds": "40"}
+    command = ["run", tiny[0], *(f"{key}={value}" for key, value in chosen.items())]
+    uninterrupted = fork(*command, f"out={tmp_path / 'uninterrupted'}")
+    assert uninterrupted.code == 0, uninterrupted.stderr
 
     rng = np.random.default_rng([25, *settings.encode()])
     folder, kills, resumes = tmp_path / "run", 0, 0
-    for moment in rng.uniform(0, 0.25 * whole.seconds, KILLS):
-        begun = folder.exists()
-        arguments = ["resume", str(folder)] if begun else [*command, f"out={folder}"]
+    for moment in rng.uniform(0, 0.25 * uninterrupted.seconds, KILLS):
+        exists = folder.exists()
+        arguments = ["resume", str(folder)] if exists else [*command, f"out={folder}"]
         outcome = fork(*arguments, kill_after=float(moment))
         assert outcome.code in (0, -9), outcome.stderr
         kills += outcome.code == -9
-        resumes += begun
+        resumes += exists
     assert kills >= 5
     assert resumes >= 5
     assert fork("resume", folder).code == 0
-    assert_same_run(folder, tmp_path / "whole")
+    assert_same_run(folder, tmp_path / "uninterrupted")

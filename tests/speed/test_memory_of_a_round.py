@@ -1,4 +1,4 @@
-"""What must not grow: nothing here looks at a clock."""
+"""Memory of a round and sizes of messages. No test here measures time."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_a_running_mean_keeps_one_vector_however_many_clients(size: int) -> None
 
 
 @pytest.mark.parametrize("size", [5, (1 << 17) - 1, 1 << 17, (1 << 17) + 1, 300_007])
-def test_sums_do_not_depend_on_where_blocks_end(size: int) -> None:
+def test_sums_do_not_depend_on_block_boundaries(size: int) -> None:
     parts = [torch.randn(size, generator=torch.Generator().manual_seed(seed)) for seed in range(3)]
     mean = RunningMean()
     for number, part in enumerate(parts, start=1):
