@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from fedspecial.core.events import Event
-from fedspecial.core.messages import Broadcast, ClientState, broadcast_size, packed_size, update_size
+from fedspecial.core.messages import Broadcast, ClientState, packed_size, update_size
 from fedspecial.core.streams import preserve_torch_rng, stream
 from fedspecial.core.vector import FlatModel
 from fedspecial.data.benchmark import Samples
@@ -50,7 +50,7 @@ class InProcess:
                     yield self._train_client(client, messages(client), client_lr, order)
 
     def _train_client(self, client: int, message: Broadcast, client_lr: float, order: np.random.Generator) -> Reply:
-        bytes_down, bytes_once = self._deliver(client, message)
+        bytes_down, bytes_once = self.payloads.bytes_down(client, message)
         state = self.states.load(client)
         local = self.runner.train(client, message, state, client_lr, order)
         if local.update is None:
@@ -64,7 +64,7 @@ class InProcess:
         with preserve_torch_rng():
             for client in range(self.runner.federation.clients) if query.clients is None else query.clients:
                 message = query.message(client)
-                bytes_down, _ = self._deliver(client, message)
+                bytes_down, _ = self.payloads.bytes_down(client, message)
                 state = self.states.load(client)
                 result = self.runner.answer_query(client, message, state, query.name)
                 self.states.save(client, state)
@@ -111,11 +111,3 @@ class InProcess:
 
     def checkpoint_state(self) -> tuple[dict[int, str], dict[str, Any]]:
         return self.states.index, self.payloads.to_json()
-
-    def _deliver(self, client: int, message: Broadcast) -> tuple[int, int]:
-        """The bytes that go down, and the part of them that is payloads."""
-        if not message.payloads:
-            return broadcast_size(message), 0
-        present = self.payloads.deliver(client, message)
-        total = broadcast_size(message, present=present)
-        return total, total - broadcast_size(message, present=frozenset(message.payloads))

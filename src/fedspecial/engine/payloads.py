@@ -7,7 +7,7 @@ from collections.abc import Hashable
 
 from torch import Tensor
 
-from fedspecial.core.messages import Broadcast
+from fedspecial.core.messages import Broadcast, broadcast_size
 from fedspecial.core.vector import raw_bytes
 
 
@@ -49,6 +49,13 @@ class PayloadTracker:
                 self._holders[name] = (digest, set())
             self._holders[name][1].add(client)
         return present
+
+    def bytes_down(self, client: int, message: Broadcast) -> tuple[int, int]:
+        """Deliver a message: the bytes that go down, and the part of them that is payloads."""
+        if not message.payloads:
+            return broadcast_size(message), 0
+        total = broadcast_size(message, present=self.deliver(client, message))
+        return total, total - broadcast_size(message, present=frozenset(message.payloads))
 
     def present(self, client: int, message: Broadcast) -> frozenset[str]:
         """The payloads of a message whose content the client has, under any name."""

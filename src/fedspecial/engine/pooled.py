@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from fedspecial.core.events import Event
-from fedspecial.core.messages import Broadcast, broadcast_size, packed_size, update_size
+from fedspecial.core.messages import Broadcast, packed_size, update_size
 from fedspecial.core.vector import FlatModel
 from fedspecial.engine.base import Messages, QueryReply, Reply, problem_with_result
 from fedspecial.engine.client import ClientRunner
@@ -68,7 +68,7 @@ class PooledEngine:
 
         def job(client: int) -> TrainJob:
             message = messages(client)
-            costs[client] = self._deliver(client, message)
+            costs[client] = self.payloads.bytes_down(client, message)
             return TrainJob(client, message, self.states.load_bytes(client), client_lr)
 
         for window in self._windows(clients):
@@ -90,7 +90,7 @@ class PooledEngine:
             jobs, down = [], []
             for client in window:
                 message = query.message(client)
-                down.append(self._deliver(client, message)[0])
+                down.append(self.payloads.bytes_down(client, message)[0])
                 jobs.append(QueryJob(client, message, self.states.load_bytes(client), query.name))
             work = [len(self.runner.federation.rows(job.message.task, job.client)) for job in jobs]
             for client, bytes_down, result in zip(window, down, self._ordered(jobs, work), strict=True):
@@ -175,9 +175,3 @@ class PooledEngine:
     def _store(self, client: int, result: JobResult) -> None:
         if result.state is not None:
             self.states.save_bytes(client, result.state)
-
-    def _deliver(self, client: int, message: Broadcast) -> tuple[int, int]:
-        """The bytes that go down, and the part of them that is payloads."""
-        present = self.payloads.deliver(client, message)
-        total = broadcast_size(message, present=present)
-        return total, total - broadcast_size(message, present=frozenset(message.payloads))

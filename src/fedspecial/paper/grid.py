@@ -114,11 +114,6 @@ def seconds_of(job: Job, point: GridPoint, scale: str) -> float | None:
     return base.seconds * (0.3 + 0.7 * ratio)
 
 
-def unregistered(study: Study) -> list[str]:
-    """Methods of the study that are not installed."""
-    return [name for name in dict.fromkeys(row.method for row in study.rows) if name not in methods.names()]
-
-
 def missing_domains(settings: Mapping[str, Any], data: Path | None) -> list[str]:
     """Domains whose data files are missing, judged by file names and headers."""
     from fedspecial.data import catalogue
