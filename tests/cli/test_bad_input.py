@@ -46,6 +46,7 @@ RUN = {
     "a negative server_lr": ("server_lr=-1", "server_lr=-1", "expected 1/i or a number"),
     "server_lr nan": ("server_lr=nan", "server_lr=nan", "expected 1/i or a number"),
     "alpha zero": ("alpha=0", "alpha=0", "greater than 0"),
+    "no workers": ("workers=0", "workers=0", "at least 1, or auto"),
     "alpha inf": ("alpha=.inf", "alpha=inf", "finite number"),
     "momentum one": ("momentum=1", "momentum=1", "less than 1"),
     "a seed that is not an integer": ("seed=1.5", "seed=1.5", "valid integer"),

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +21,7 @@ from fedspecial.engine.jobs import CountJob, EvalSet, Job, JobResult
 from fedspecial.engine.pooled import PooledEngine
 from fedspecial.errors import ClientError, InputError
 from fedspecial.runs.jobs import settings_key
+from processes import ENVIRONMENT
 from toy_problems import begin, learn, rotated_blobs
 
 EVERYONE = {"clients": 4, "clients_per_round": 4, "partition": "iid"}
@@ -95,6 +101,48 @@ def test_an_object_that_cannot_be_sent_gets_one_clear_line(tmp_path: Path) -> No
 
     with pytest.raises(InputError, match=r"workers=2: an object of this run cannot be sent .* or use workers=1"):
         learn(tmp_path / "run", Local(), workers=2)
+
+
+def started_with_workers(folder: Path) -> tuple[subprocess.Popen[str], list[int]]:
+    """A run with two workers in its first rounds: its process, and the process ids of its children."""
+    command = [sys.executable, "-m", "fedspecial", "run", "digits-shift", "model=mlp", "width=8", "method=fedavg"]
+    command += ["rounds=5000", "eval_every=0", "cap=160", "workers=2", f"out={folder}"]
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True, env=ENVIRONMENT
+    )
+    deadline = time.monotonic() + 120
+    events = folder / "events.jsonl"
+    while not (events.exists() and b'"event": "round"' in events.read_bytes()):
+        assert process.poll() is None, process.communicate()[0]
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    return process, children_of(process.pid)
+
+
+def children_of(parent: int) -> list[int]:
+    return [int(pid) for pid in Path(f"/proc/{parent}/task/{parent}/children").read_text().split()]
+
+
+def wait_until_ended(pids: list[int]) -> None:
+    deadline = time.monotonic() + 60
+    while any(Path(f"/proc/{pid}").exists() for pid in pids):
+        assert time.monotonic() < deadline, "worker processes are still running"
+        time.sleep(0.1)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGKILL, -signal.SIGKILL)])
+def test_workers_end_with_their_run_however_it_ends(sent: signal.Signals, code: int, tmp_path: Path) -> None:
+    process, children = started_with_workers(tmp_path / "run")
+    assert len(children) >= 2
+    if sent == signal.SIGINT:
+        os.killpg(process.pid, sent)  # Ctrl-C reaches all processes of a terminal
+    else:
+        process.send_signal(sent)
+    output = process.communicate(timeout=60)[0]
+    assert process.returncode == code, output
+    assert "Traceback" not in output
+    wait_until_ended(children)
 
 
 class FakePool:

@@ -47,6 +47,15 @@ def test_a_study_shows_its_progress_and_is_run_once(first: Outcome, command: lis
     assert before == {path: path.stat().st_mtime_ns for path in (out / "runs").rglob("*")}
 
 
+def test_workers_do_not_change_the_runs_of_a_study(first: Outcome, out: Path, tmp_path: Path) -> None:
+    options = ["--scale", "tiny", "--seeds", "25", "--methods", "special", "--out", str(tmp_path)]
+    outcome = fresh("study", "main", *options, "workers=2")
+    assert outcome.code == 0, outcome.stderr
+    (run,) = (tmp_path / "runs").iterdir()
+    results = [json.loads((folder / "result.json").read_text()) for folder in (run, out / "runs" / run.name)]
+    assert results[0]["model_sha256"] == results[1]["model_sha256"]
+
+
 def test_the_report_shows_the_results_of_the_runs(first: Outcome, out: Path) -> None:
     outcome = fresh("report", out)
     assert outcome.code == 0, outcome.stderr
@@ -74,6 +83,7 @@ def test_the_list_shows_every_study_and_its_cost() -> None:
         (["study", "main", "--seeds", "25,25"], "seeds=25,25: a seed can be given only once"),
         (["study", "main", "--scale", "tiny", "--jobs", "0"], "jobs=0: must be at least 1"),
         (["study", "main", "--scale", "tiny", "--methods", "x"], "methods=x: unknown method"),
+        (["study", "main", "rounds=3"], "rounds=3: the runs of a study keep their settings; only"),
         (["report", "nowhere"], "nowhere: not a directory of studies"),
         (["tune", "digits-shift", "lam=0.1"], "lam=0.1: not allowed here, the search sets it"),
         (["tune", "digits-shift", "--method", "fedavg"], "method=fedavg: only special and special-c"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -25,7 +26,7 @@ SCALE_NAMES = ("paper", "cpu", "tiny")
 
 
 def study(
-    names: Annotated[list[str], typer.Argument(metavar="list | NAME...")],
+    arguments: Annotated[list[str], typer.Argument(metavar="list | NAME... [workers=N]...")],
     scale: Annotated[str, typer.Option(help="Scale of the runs: paper, cpu or tiny.")] = "cpu",
     seeds: Annotated[str, typer.Option(help="Seeds, separated by commas.")] = "25,225,2025",
     benchmarks: Annotated[str | None, typer.Option(help="Only these benchmarks, separated by commas.")] = None,
@@ -36,17 +37,23 @@ def study(
 ) -> None:
     """Reproduce tables and figures of the paper: run all missing runs of the named studies.
 
-    `fedspecial study list` shows all studies. Studies share their runs; finished runs are not repeated.
+    `fedspecial study list` shows all studies. Studies share their runs; finished runs are not repeated. The settings of
+    the runs are those of the study, except how they are executed, such as workers=2.
 
     Example:  fedspecial study main per-task --scale tiny
     """
+    from fedspecial.config import parse_settings
     from fedspecial.paper.grid import StudyRequest
     from fedspecial.paper.planning import plan
     from fedspecial.paper.requests import add_requests
+    from fedspecial.runs.api import execution_settings
 
     with one_line_errors():
         if scale not in SCALE_NAMES:
             raise InputError(f"scale={scale}: expected {', '.join(SCALE_NAMES)}")
+        names = [argument for argument in arguments if "=" not in argument]
+        pairs = parse_settings([argument for argument in arguments if "=" in argument])
+        execution = execution_settings(pairs, "the runs of a study keep their settings")
         if names == ["list"]:
             _list(scale, data)
             return
@@ -58,7 +65,8 @@ def study(
         for line in planned.skipped:
             err.print(f"skipped: {line}", markup=False)
         _run_rates(planned, folder)
-        _run_jobs(planned.jobs, planned.seconds, jobs)
+        runs = [replace(job, settings={**job.settings, **execution}) for job in planned.jobs]
+        _run_jobs(runs, planned.seconds, jobs)
         out.print(f"write the report with: fedspecial report {folder}", markup=False)
 
 

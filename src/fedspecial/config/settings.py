@@ -56,6 +56,12 @@ def _server_lr(value: object) -> object:
     raise ValueError("expected 1/i or a number that is not negative")
 
 
+def _workers(value: object) -> object:
+    if value == "auto" or (isinstance(value, int) and not isinstance(value, bool) and value >= 1):
+        return value
+    raise ValueError("expected a whole number of at least 1, or auto")
+
+
 Names = Annotated[
     tuple[str, ...],
     BeforeValidator(_split),
@@ -74,7 +80,8 @@ ServerLr = Annotated[Literal["1/i"] | NonNegative, BeforeValidator(_server_lr)]
 
 
 Workers = Annotated[
-    Annotated[int, Field(ge=1)] | Literal["auto"],
+    int | Literal["auto"],
+    BeforeValidator(_workers),
     WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 1}, {"const": "auto"}], "title": "number or auto"}),
 ]
 

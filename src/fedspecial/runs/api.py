@@ -115,13 +115,11 @@ def resume(
         return execute(folder, run_settings, objects.benchmark, objects.model, tuple(listeners))
 
 
-def execution_settings(given: Settings) -> Settings:
-    """Settings with which a run may be resumed; others are refused, since they would change its result."""
+def execution_settings(given: Settings, reason: str = "a resumed run keeps its settings") -> Settings:
+    """Settings that say how a run is executed; others are refused, since they would change its result."""
     for key, value in given.items():
         if key not in EXECUTION:
-            raise InputError(
-                f"{key}={value}: a resumed run keeps its settings; only {', '.join(sorted(EXECUTION))} may change"
-            )
+            raise InputError(f"{key}={value}: {reason}; only {', '.join(sorted(EXECUTION))} may change")
     return given
 
 

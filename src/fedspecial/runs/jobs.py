@@ -89,7 +89,8 @@ def run_in_process(jobs: Sequence[Job], objects: Objects, tick: Callable[[], Non
 
 def _run_or_resume(job: Job, objects: Objects = Objects()) -> None:
     if job.folder.exists():
-        resume(job.folder, benchmark=objects.benchmark, model=objects.model)
+        execution = {key: value for key, value in job.settings.items() if key in EXECUTION}
+        resume(job.folder, benchmark=objects.benchmark, model=objects.model, **execution)
         return
     with new_run(job.settings) as folder:
         resume(folder, benchmark=objects.benchmark, model=objects.model)
