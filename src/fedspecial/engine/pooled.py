@@ -19,6 +19,7 @@ from fedspecial.engine.base import Messages, QueryReply, Reply, problem_with_res
 from fedspecial.engine.client import ClientRunner
 from fedspecial.engine.client_states import ClientStates
 from fedspecial.engine.evaluate import EVAL_BATCH, subset_size
+from fedspecial.engine.head import head_of
 from fedspecial.engine.jobs import CountJob, EvalSet, Job, JobResult, PersonalJob, QueryJob, TrainJob
 from fedspecial.engine.payloads import DigestCache, PayloadTracker
 from fedspecial.methods.base import Query
@@ -168,8 +169,6 @@ class PooledEngine:
         """The number of outputs of the head, where it grows."""
         if self.runner.federation.benchmark.incremental != "class":
             return 0
-        from fedspecial.engine.head import head_of
-
         return head_of(self.runner.model).out_features
 
     def _store(self, client: int, result: JobResult) -> None:

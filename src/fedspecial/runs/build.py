@@ -95,11 +95,11 @@ def assemble(
             raise InputError(f"checkpoint: {folder} was written with another model (names or shapes differ)")
         vector.copy_(checkpointer.tensor(saved.vector))
         checkpointer.restore(saved, server)
-    engine = (connect or local_engine(resolved, federation.benchmark, module))(runner, checkpointer, saved)
+    engine = (connect or choose_engine(resolved, federation.benchmark, module))(runner, checkpointer, saved)
     return Parts(runner, checkpointer, vector, server, engine)
 
 
-def local_engine(resolved: RunSettings, benchmark: Benchmark, module: nn.Module | None) -> Connect:
+def choose_engine(resolved: RunSettings, benchmark: Benchmark, module: nn.Module | None) -> Connect:
     """The engine that the settings name: this process alone, worker processes, or Ray actors."""
     config = resolved.config
     workers = min(number_of_workers(config.workers, config.threads), config.clients)
