@@ -18,13 +18,13 @@ demo: setup
 lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
+	$(BIN)/mypy -n 2
 
 test: lint
-	$(BIN)/pytest -n 2
+	$(BIN)/pytest -n 2 --dist worksteal
 
 test-slow: setup
-	$(BIN)/pytest -n 2 -m slow --timeout 1200
+	$(BIN)/pytest -n 2 --dist worksteal -m slow --timeout 1200
 
 # Rewrites the pages that are derived from the code: settings and command line.
 reference: setup

@@ -19,8 +19,10 @@ from problems import begin_task, images, ready_run
 from timing import Quartiles, Times, arguments, interleave, ratio, set_threads, show, verdict
 
 from fedspecial.core.events import read_events
-from fedspecial.engine import estimate, loop
-from fedspecial.engine.loop import Run, run_round
+from fedspecial.engine import estimate
+from fedspecial.engine import round as rounds
+from fedspecial.engine.round import run_round
+from fedspecial.engine.run import Run
 
 CLIENTS, CHOSEN, STEPS, BATCH, ROUNDS_PER_TASK = 8, 4, 20, 32, 20
 
@@ -28,8 +30,8 @@ CLIENTS, CHOSEN, STEPS, BATCH, ROUNDS_PER_TASK = 8, 4, 20, 32, 20
 def without_certificate(run_one_round: Callable[[], object]) -> None:
     """The same round without the drift, the norm of the model, and the norms of the mean and the client deltas."""
     with (
-        mock.patch.object(loop, "_distances", return_value={"drift": None}),
-        mock.patch.object(loop, "norm", return_value=0.0),
+        mock.patch.object(rounds, "distances", return_value={"drift": None}),
+        mock.patch.object(rounds, "norm", return_value=0.0),
     ):
         run_one_round()
 
@@ -71,8 +73,8 @@ def main() -> None:
 def certificate_norms(run: Run) -> None:
     """What the certificate adds to a round: the norms of the client deltas and of their mean, and the drift."""
     for _ in range(CHOSEN + 1):
-        loop.norm(run.server.theta[: run.model.layout.num_weights])
-    loop._distances(run)
+        rounds.norm(run.server.theta[: run.model.layout.num_weights])
+    rounds.distances(run)
 
 
 def report(times: dict[str, Times], issued: Times, ended: Times, norms: Times) -> None:

@@ -25,8 +25,9 @@ from torch.nn.functional import cross_entropy
 from fedspecial.config import given_object
 from fedspecial.data.benchmark import Benchmark
 from fedspecial.data.federation import Federation
-from fedspecial.engine.loop import Run, run_round
 from fedspecial.engine.payloads import PayloadTracker
+from fedspecial.engine.round import run_round
+from fedspecial.engine.run import Run
 from fedspecial.flower import InProcessGrid
 from fedspecial.flower.app import site as sites
 from fedspecial.flower.app.client_app import make_client_app

@@ -24,7 +24,7 @@ from problems import begin_task, features, ready_run, round_with_checkpoint
 from timing import Quartiles, arguments, interleave, ratio, set_threads, show, verdict
 
 from fedspecial.data.benchmark import Benchmark
-from fedspecial.engine.loop import Run
+from fedspecial.engine.run import Run
 
 FEATURES = 8
 MEMORY_TARGET, TIME_TARGET = 300.0, 1.3

@@ -41,9 +41,9 @@ def child(clients: int, chosen: int, rounds: int) -> None:
     print(json.dumps({"start": start, "peak": resident("VmHWM")}))
 
 
-def resident(field: str) -> float:
-    """Megabytes, as the kernel reports them."""
-    lines = Path("/proc/self/status").read_text().splitlines()
+def resident(field: str, process: int | str | None = "self") -> float:
+    """Megabytes of a process, as the kernel reports them."""
+    lines = Path(f"/proc/{process}/status").read_text().splitlines()
     return next(int(line.split()[1]) / 1024 for line in lines if line.startswith(field))
 
 

@@ -22,7 +22,8 @@ from torch.nn.functional import cross_entropy
 from fedspecial import methods
 from fedspecial.core.events import of_kind, read_events
 from fedspecial.engine import loop
-from fedspecial.engine.loop import Run
+from fedspecial.engine.round import run_round
+from fedspecial.engine.run import Run
 from fedspecial.models import build
 from fedspecial.models.generators import conditional_generator, critic, data_free_generator
 
@@ -39,7 +40,7 @@ def in_second_task(folder: Path, name: str, settings: dict[str, Any]) -> Run:
     """A run that has finished one round of the first task, with all clients, and has begun the second task."""
     run = ready_run(folder / name, images(256, tasks=3), SHARE, method=name, **settings, **SHORTENED.get(name, {}))
     begin_task(run, 1)
-    loop.run_round(run, 1, 0)
+    run_round(run, 1, 0)
     loop._call_hook(run, 1, "end_task")
     begin_task(run, 2)
     return run
@@ -66,12 +67,14 @@ class Parts:
         return torch.no_grad()(lambda: self.free.eval()(z))
 
     def gan_step(self) -> None:
-        """The minimum for FedCIL: replayed images, a step of D on new, old and generated images, a step of G."""
+        """The minimum for FedCIL after the first round of a task: four batches from frozen generators (replayed, and
+        three for the consistency term), a step of D on six batches, and a step of G."""
         z, y, x = torch.randn(BATCH, self.given.latent), torch.arange(BATCH) % 10, torch.randn(BATCH, *SHAPE)
         with torch.no_grad():
-            replayed, generated = (self.given(z, y) for _ in range(2))
-        self.critic(torch.cat([x, replayed, generated]))[1].sum().backward()
-        self.critic(self.given(z, y))[1].sum().backward()
+            frozen = [self.given(z, y) for _ in range(4)]
+        generated = self.given(z, y)
+        self.critic(torch.cat([x, generated.detach(), *frozen]))[1].sum().backward()
+        self.critic(generated)[1].sum().backward()
 
 
 def lower_bounds(width: int, repeats: int) -> dict[str, float]:
@@ -105,7 +108,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         runs = {name: in_second_task(Path(folder), name, settings) for name in methods.names()}
         counters = {name: itertools.count() for name in runs}
-        works = {name: (lambda n=name: loop.run_round(runs[n], 2, next(counters[n]))) for name in runs}
+        works = {name: (lambda n=name: run_round(runs[n], 2, next(counters[n]))) for name in runs}
         times = interleave(works, repeats)
         bounds = {**lower_bounds(width, max(3, repeats)), "srfdil": replay_share(runs["srfdil"])}
     print("\ntime per round : FedAvg (processor time)        ours [quartiles]          bound   paper, Digit-10")

@@ -10,12 +10,15 @@ import numpy as np
 import torch
 
 from fedspecial.config import given_object, merge_settings, resolve
-from fedspecial.data.benchmark import Benchmark, Domain, Samples
+from fedspecial.data.benchmark import Benchmark
 from fedspecial.data.federation import Federation
+from fedspecial.data.samples import Domain, Samples
 from fedspecial.engine import loop
 from fedspecial.engine.checkpoint import Position
-from fedspecial.engine.loop import Run, run_round
-from fedspecial.runs.build import make_federation, prepare
+from fedspecial.engine.round import run_round
+from fedspecial.engine.run import Run
+from fedspecial.runs.build import prepare
+from fedspecial.runs.data import make_federation
 
 CLASSES = tuple("0123456789")
 

@@ -20,7 +20,7 @@ from torch.nn.functional import cross_entropy
 from fedspecial.data.benchmark import Benchmark
 from fedspecial.engine.aggregate import RunningMean, norm
 from fedspecial.engine.checkpoint import Position
-from fedspecial.engine.loop import Run
+from fedspecial.engine.run import Run
 from fedspecial.methods.base import RoundInfo
 from fedspecial.models import build
 

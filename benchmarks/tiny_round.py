@@ -18,8 +18,8 @@ from timing import Quartiles, arguments, interleave, ratio, set_threads, show, v
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from fedspecial.data.benchmark import Samples
-from fedspecial.engine.loop import Run
+from fedspecial.data.samples import Samples
+from fedspecial.engine.run import Run
 from fedspecial.models import build
 
 CLIENTS, CHOSEN, ROWS, BATCH, LR = 8, 4, 60, 10, 0.01

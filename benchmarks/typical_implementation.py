@@ -18,7 +18,7 @@ from tiny_round import BATCH, CHOSEN, CLIENTS, LR, ROWS, BareLoop
 from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, Subset, TensorDataset
 
-from fedspecial.data.benchmark import Samples
+from fedspecial.data.samples import Samples
 from fedspecial.models import build
 
 

@@ -53,9 +53,12 @@ class Browser:
 
     def open(self, url: str, width: int) -> None:
         metrics = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600}
-        command = {"cmd": "Emulation.setDeviceMetricsOverride", "params": metrics}
-        self._request("POST", f"{self._session}/goog/cdp/execute", command)
+        self.command("Emulation.setDeviceMetricsOverride", **metrics)
         self._request("POST", f"{self._session}/url", {"url": url})
+
+    def command(self, name: str, **parameters: Any) -> Any:
+        """A command of the Chrome DevTools protocol."""
+        return self._request("POST", f"{self._session}/goog/cdp/execute", {"cmd": name, "params": parameters})
 
     def evaluate(self, script: str) -> Any:
         return self._request("POST", f"{self._session}/execute/sync", {"script": f"return {script}", "args": []})

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import sys
 from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
+from figures import save_blank
 from processes import Fork
+
+# An example may take any time: how long it takes says something about the load of the machine, not about the code.
+settings.register_profile("any-load", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any-load")
 
 # Sums depend on the number of threads, and test workers with several threads each would compete for the cores.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -21,6 +28,41 @@ TINY = [
     *("rounds=3", "local_steps=3", "clients=4", "clients_per_round=2"),
     *("eval_every=1", "eval_cap=50", "checkpoint_seconds=0"),
 ]
+
+# Imported once by the server that forks worker processes, and by none of them again.
+PRELOADED = [
+    "fedspecial.runs.execute",
+    "fedspecial.runs.jobs",
+    "fedspecial.engine.workers",
+    "fedspecial.methods.srfdil",
+]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _unsynced_files() -> Iterator[None]:
+    """Files are not synced to the disk: this protects them from a power failure, which no test can cause, and thousands
+    of small files would wait for the disk."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", os.fstat)  # it fails for a closed file, as fsync does
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _quickly_started_processes() -> Iterator[None]:
+    """Worker processes are forked from a server that has imported torch: they start in milliseconds, not in seconds.
+
+    They have the environment of the time when the first of them was started. Tests that start the command line in a new
+    Python start its workers as a user does.
+    """
+    get_context = multiprocessing.get_context
+    multiprocessing.set_forkserver_preload(PRELOADED)
+
+    def quick(method: str | None = None) -> Any:
+        return get_context("forkserver" if method == "spawn" else method)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(multiprocessing, "get_context", quick)
+        yield
 
 
 @pytest.fixture(scope="session")
@@ -34,12 +76,19 @@ def fork(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fork]:
 
 @pytest.fixture(scope="module")
 def rendered() -> Iterator[None]:
-    """The embedded benchmark is rendered once per test module."""
-    from fedspecial.data.benchmarks import digits_shift
+    """The domains of the embedded benchmark are rendered once."""
+    from rendered_digits import rendered_once
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(digits_shift, "load", cache(digits_shift.load))
+    with rendered_once():
         yield
+
+
+@pytest.fixture
+def blank_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For tests that say nothing about figures: they are written, but not drawn."""
+    from matplotlib.figure import Figure
+
+    monkeypatch.setattr(Figure, "savefig", save_blank)
 
 
 @pytest.fixture(scope="session")
@@ -52,6 +101,6 @@ def tiny() -> list[str]:
 def finished_run(fork: Fork, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The run directory of the small run, finished without an interruption."""
     folder = tmp_path_factory.mktemp("finished") / "run"
-    outcome = fork("run", *TINY, f"out={folder}")
+    outcome = fork("run", *TINY, f"out={folder}", draw=True)
     assert outcome.code == 0, outcome.stderr
     return folder

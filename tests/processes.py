@@ -52,21 +52,27 @@ class Fork:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         script = Path(__file__).parent / "resume" / "fork_server.py"
+        path = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
         self._process = subprocess.Popen(
-            [sys.executable, str(script)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=ENVIRONMENT
-        )
+            [sys.executable, str(script)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+            env=ENVIRONMENT | {"PYTHONPATH": path},
+        )  # fmt: skip
 
     def __call__(
         self,
         *argv: object,
         kill_at: Sequence[object] | None = None,
         kill_after: float | None = None,
+        terminal: str | None = None,
+        draw: bool = False,
     ) -> Outcome:
+        """`terminal`: the terminal, such as /dev/pts/3, that gets the output instead of a file.
+        `draw`: with real figures, which take longer than a small run."""
         files = [self.folder / "stdout", self.folder / "stderr"]
         for path in files:
             path.write_text("")
-        request = {"argv": [str(part) for part in argv], "stdout": str(files[0]), "stderr": str(files[1])}
-        request |= {"folder": str(self.folder), "kill_at": kill_at, "kill_after": kill_after}
+        request = {"argv": [str(part) for part in argv], "stdout": terminal or str(files[0]), "stderr": str(files[1])}
+        request |= {"folder": str(self.folder), "kill_at": kill_at, "kill_after": kill_after, "draw": draw}
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(json.dumps(request) + "\n")

@@ -11,12 +11,15 @@ import torch
 from torch import Tensor, nn
 
 import fedspecial
-from fedspecial import Benchmark, Domain, Result
+from fedspecial import Benchmark, Domain, Result, Samples
 from fedspecial.config import given_object, merge_settings, resolve
+from fedspecial.core.messages import Broadcast, ClientState
 from fedspecial.engine import loop
-from fedspecial.engine.loop import Run
+from fedspecial.engine.run import Run
+from fedspecial.objectives.classification import CLASSIFICATION
 from fedspecial.runs import execute as execution
-from fedspecial.runs.build import make_federation, prepare
+from fedspecial.runs.build import prepare
+from fedspecial.runs.data import make_federation
 from fedspecial.runs.devices import torch_settings
 from fedspecial.runs.directory import create
 
@@ -106,7 +109,13 @@ def begin(folder: Path, method: str = "fedavg", benchmark: Benchmark | None = No
     settings = {**QUICK, "model": "mlp", "width": 8, "benchmark": given_object("test"), "method": method, **settings}
     settings = merge_settings({**settings, "out": str(folder)})
     resolved = resolve(settings, method_object)
-    return prepare(create(settings), resolved, make_federation(resolved.config, benchmark), module, None)
+    return prepare(
+        create(settings),
+        resolved,
+        make_federation(resolved.config, benchmark, all_domains=resolved.method.all_domains),
+        module,
+        None,
+    )
 
 
 def play(run: Run) -> Run:
@@ -114,6 +123,12 @@ def play(run: Run) -> Run:
     with contextlib.closing(run.log), torch_settings(run.config):
         loop.learn(run)
     return run
+
+
+def accuracy(run: Run, client: int, message: Broadcast, samples: Samples) -> Any:
+    """The accuracy of one client that predicts with this message and has no state of its own."""
+    scoring = CLASSIFICATION.scoring(complete=False)
+    return run.engine.runner.scores(client, message, ClientState(), samples, scoring)["accuracy"]  # type: ignore[attr-defined]
 
 
 class Scalar(nn.Module):

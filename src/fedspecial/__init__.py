@@ -14,7 +14,8 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from fedspecial.core.messages import Broadcast, ClientState, ServerState, Update
-    from fedspecial.data.benchmark import Benchmark, Domain, Samples
+    from fedspecial.data.benchmark import Benchmark
+    from fedspecial.data.samples import Domain, Samples
     from fedspecial.errors import InputError
     from fedspecial.methods.base import Method, ProximalTerm, RoundInfo, StepReport
     from fedspecial.methods.context import (
@@ -29,15 +30,19 @@ if TYPE_CHECKING:
     from fedspecial.methods.fedcil import FedCil
     from fedspecial.methods.fedprox import FedProx
     from fedspecial.methods.flwf2t import FLwF2T
+    from fedspecial.methods.joint import Joint
+    from fedspecial.methods.local import Local
     from fedspecial.methods.mfcl import Mfcl
     from fedspecial.methods.pfeddil import PFedDil
     from fedspecial.methods.special import Special
     from fedspecial.methods.special_c import SpecialC
     from fedspecial.methods.srfdil import SrFdil
+    from fedspecial.objectives.base import Metric, Objective
     from fedspecial.report.result import Result
     from fedspecial.runs.api import resume, run
     from fedspecial.runs.compare import Comparison, compare
     from fedspecial.runs.evaluate import evaluate
+    from fedspecial.runs.load import TrainedModel, load
     from fedspecial.runs.tune import Tuned, tune
 
 __all__ = [
@@ -53,8 +58,12 @@ __all__ = [
     "FedCil",
     "FedProx",
     "InputError",
+    "Joint",
+    "Local",
     "Method",
+    "Metric",
     "Mfcl",
+    "Objective",
     "PFedDil",
     "ProblemSpec",
     "ProximalTerm",
@@ -69,11 +78,13 @@ __all__ = [
     "SpecialC",
     "SrFdil",
     "StepReport",
+    "TrainedModel",
     "Tuned",
     "Update",
     "__version__",
     "compare",
     "evaluate",
+    "load",
     "resume",
     "run",
     "tune",
@@ -81,7 +92,8 @@ __all__ = [
 
 _MODULES = {
     "core.messages": ("Broadcast", "ClientState", "ServerState", "Update"),
-    "data.benchmark": ("Benchmark", "Domain", "Samples"),
+    "data.benchmark": ("Benchmark",),
+    "data.samples": ("Domain", "Samples"),
     "errors": ("InputError",),
     "methods.base": ("Method", "ProximalTerm", "RoundInfo", "StepReport"),
     "methods.context": ("ClientContext", "Exchange", "ProblemSpec", "Query", "QueryResult", "ServerContext"),
@@ -89,15 +101,19 @@ _MODULES = {
     "methods.fedcil": ("FedCil",),
     "methods.fedprox": ("FedProx",),
     "methods.flwf2t": ("FLwF2T",),
+    "methods.joint": ("Joint",),
+    "methods.local": ("Local",),
     "methods.mfcl": ("Mfcl",),
     "methods.pfeddil": ("PFedDil",),
     "methods.special": ("Special",),
     "methods.special_c": ("SpecialC",),
     "methods.srfdil": ("SrFdil",),
+    "objectives.base": ("Metric", "Objective"),
     "report.result": ("Result",),
     "runs.api": ("resume", "run"),
     "runs.compare": ("Comparison", "compare"),
     "runs.evaluate": ("evaluate",),
+    "runs.load": ("TrainedModel", "load"),
     "runs.tune": ("Tuned", "tune"),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}

@@ -116,7 +116,7 @@ def test_certificates_hold_whatever_the_clients_do(tmp_path: Path, settings: dic
     assert [task["status"] for task in result.certificates or []] == ["not anchored", "holds", "holds"]
 
 
-@pytest.mark.parametrize("policy", ["average", "mean-only", "local"])
+@pytest.mark.parametrize("policy", ["average", "mean-only", "local", "bank"])
 def test_batch_norm_statistics_are_not_part_of_the_certificate(tmp_path: Path, policy: str) -> None:
     settings = {"model": "cnn", "width": 4, "batch_norm": policy, "client_lr": 0.01, "estimate": True}
     result = learn(tmp_path / "run", "special", images(), lam=0.3, **settings)
@@ -129,3 +129,18 @@ def test_the_console_shows_the_certificate_in_one_line(events: Events) -> None:
     assert line.startswith("task 2: ")
     assert line.endswith("(weights only)")
     assert "\n" not in line
+
+
+def test_the_legend_of_the_drift_is_below_the_panels(run_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Inside a panel it would cover the curves."""
+    from fedspecial.core.events import read_events
+    from fedspecial.theory import plots
+    from fedspecial.theory.certificates.run import certify_run
+
+    figures: list[Any] = []
+    monkeypatch.setattr(plots, "_save", lambda figure, path: figures.append(figure))
+    plots.plot_drift(certify_run(read_events(run_folder / "events.jsonl")), "drift.png")
+    (figure,) = figures
+    assert all(axes.get_legend() is None for axes in figure.axes)
+    assert len(figure.legends) == 1
+    assert [text.get_text() for text in figure.legends[0].get_texts()][:2] == ["measured drift", "bound: recursion"]

@@ -177,15 +177,15 @@ def test_power_iteration_finds_the_largest_curvature_of_a_quadratic(
     assert found.value == pytest.approx(7.0, rel=1e-3)
 
 
-def test_frozen_weights_have_zero_gradients(tmp_path: Path) -> None:
+def test_frozen_weights_have_no_gradients(tmp_path: Path) -> None:
     module = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 3))
     module[0].requires_grad_(False)
     run = begin(tmp_path / "run", "special", module=module)
     with contextlib.closing(run.log):
         probe = estimate.Probe(run, 1, 0)
         gradient = probe.gradient(run.vector, probe.batches(0, 1)[0])
-    assert not gradient[:56].any()
-    assert gradient[56:].any()
+    assert gradient.shape == (8 * 3 + 3,)
+    assert gradient.any()
 
 
 def test_a_model_that_diverged_has_no_constants(tmp_path: Path) -> None:

@@ -26,7 +26,8 @@ KEYS = {
     *("seconds_per_round", "seconds_between_tasks", "bytes_up", "bytes_down", "bytes_once"),
     *("client_memory_bytes", "client_memory_paper_bytes"),
     *("lam", "mu", "drift", "model_sha256", "refused_updates", "rounds_held"),
-    *("matrix_masked", "acc_masked", "bwt_masked"),
+    *("matrix_masked", "acc_masked", "bwt_masked", "objective", "metric", "metrics", "notes", "warnings"),
+    *("missing_classes", "privacy"),
 }
 
 HELP = """
@@ -77,7 +78,7 @@ def test_list_shows_each_name_with_a_description(call: Call, what: str, names: l
 def test_a_run_writes_the_documented_files_and_keys(finished_run: Path) -> None:
     files = {path.name for path in finished_run.iterdir()}
     assert files - {"drift.png"} == {
-        *("config.yaml", "events.jsonl", "result.json", "model.safetensors"),
+        *("config.yaml", "schema.json", "events.jsonl", "result.json", "model.safetensors"),
         *("README.md", "matrix.png", "curves.png", "checkpoint"),
     }
     result = json.loads((finished_run / "result.json").read_text())
@@ -135,7 +136,7 @@ def test_progress_is_plain_lines_without_a_terminal(fork: Fork, tiny: list[str],
     assert "worst drop" in outcome.stdout
 
 
-def test_progress_on_a_terminal_is_a_live_display(tiny: list[str], tmp_path: Path) -> None:
+def test_progress_on_a_terminal_is_a_live_display(fork: Fork, tiny: list[str], tmp_path: Path) -> None:
     ours, theirs = pty.openpty()
     output = bytearray()
 
@@ -148,12 +149,11 @@ def test_progress_on_a_terminal_is_a_live_display(tiny: list[str], tmp_path: Pat
 
     reader = threading.Thread(target=read, daemon=True)
     reader.start()
-    command = [sys.executable, "-m", "fedspecial.cli.main", "run", *tiny, f"out={tmp_path / 'run'}"]
-    done = subprocess.run(command, env=ENVIRONMENT, stdout=theirs, stderr=subprocess.PIPE, check=False)
+    done = fork("run", *tiny, f"out={tmp_path / 'run'}", terminal=os.ttyname(theirs))
     os.close(theirs)
-    reader.join(timeout=10)
+    reader.join(timeout=240)
     os.close(ours)
-    assert done.returncode == 0, done.stderr
+    assert done.code == 0, done.stderr
     text = output.decode()
     assert "\x1b[?25l" in text, "the cursor is hidden while the display is live"
     assert "\x1b[?25h" in text, "and shown again"

@@ -11,7 +11,10 @@ import pytest
 
 from processes import Outcome
 
-pytestmark = [pytest.mark.filterwarnings("ignore::DeprecationWarning"), pytest.mark.usefixtures("rendered")]
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.usefixtures("rendered", "blank_figures"),
+]
 Call = Callable[..., Outcome]
 
 FILE = """
@@ -72,11 +75,11 @@ def test_a_class_or_function_of_a_file_is_the_model(run: Call, call: Call, tmp_p
 
 REFUSED = {
     "model=nowhere.py:Net": "model='nowhere.py:Net': cannot be imported",
-    "model=net.py:Nett": "there is no 'Nett' in net.py (did you mean 'Net'?)",
+    "model=net.py:Nett": "net.py (did you mean 'Net'?)",
     "model=net.py:number": "expected a class or function that returns a torch.nn.Module",
     "model=net.py:text": "it returned str, expected a torch.nn.Module",
     "model=net.py:fails": "calling it with num_classes failed (RuntimeError: out of ideas",
-    "model=net.py:make width=3": "width=3: model 'net.py:make' has no argument 'width'",
+    "model=net.py:make width=3": "net.py:make' has no argument 'width'",
     "model=net.py:Net encoder=x": "encoder=x: only model 'transformer' has an encoder",
 }
 

@@ -6,6 +6,7 @@ import bz2
 import gzip
 import json
 import struct
+import wave
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -124,6 +125,40 @@ def heart(root: Path, rows: int = 24) -> Path:
             thal = "?" if n % 3 else "7"
             lines.append(f"{40 + n},1,{n % 4 + 1},120,{chol},0,1,150,0,1.5,2,?,{thal},{n % 5 if n % 2 else 0}")
         (root / f"HeartDisease/processed.{name}.data").write_text("\n".join(lines) + "\n")
+    return root
+
+
+def gas_drift(root: Path, periods: Sequence[int] = (1, 2, 3), rows: int = 36) -> Path:
+    """As UCI publishes it: `label 1:value …`; period 3 lacks the sixth gas, and later periods have drifted."""
+    (root / "GasSensorDrift").mkdir(parents=True, exist_ok=True)
+    rng = np.random.default_rng(5)
+    for period in periods:
+        lines = []
+        for label in labels(rows, 5 if period == 3 else 6):
+            values = 1000.0 * (label + 1) + 500 * period + rng.normal(0, 50, 128)
+            lines.append(f"{label + 1} " + " ".join(f"{i + 1}:{v:.6f}" for i, v in enumerate(values)))
+        (root / f"GasSensorDrift/batch{period}.dat").write_text("\n".join(lines) + " \n")
+    return root
+
+
+def tone(path: Path, hertz: float, seconds: float = 0.4, rate: int = 8000, width: int = 2) -> None:
+    """A WAV file with one tone."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    wave_form = 0.5 * np.sin(2 * np.pi * hertz * np.arange(int(seconds * rate)) / rate)
+    samples = (wave_form * 2 ** (8 * width - 1)).astype({1: np.int8, 2: "<i2", 4: "<i4"}[width])
+    raw = (samples.astype(np.int16) + 128).astype(np.uint8) if width == 1 else samples
+    with wave.open(str(path), "wb") as file:
+        file.setparams((1, width, rate, 0, "NONE", "not compressed"))
+        file.writeframes(raw.tobytes())
+
+
+def spoken_digits(root: Path, speakers: Sequence[str] = ("george", "jackson"), count: int = 8) -> Path:
+    """Each digit is a tone of its own; each speaker's tones are a little higher than the one before."""
+    for number, speaker in enumerate(speakers):
+        for digit in range(10):
+            for index in range(count):
+                hertz = 300 * (digit + 1) + 40 * number
+                tone(root / f"FSDD/recordings/{digit}_{speaker}_{index}.wav", hertz, 0.3 + 0.02 * index)
     return root
 
 

@@ -134,3 +134,10 @@ def test_an_unknown_setting_is_refused_with_a_suggestion(tmp_path: Path) -> None
     result = call("check", "digit10", "domain=usps", "--data", str(tmp_path))
     assert result.exit_code == 2
     assert "did you mean 'domains'" in result.output
+
+
+def test_the_data_of_a_regression_can_be_checked(tmp_path: Path) -> None:
+    rows = [f"{'AB'[row % 2]},{row % 7},{10 * row}" for row in range(40)]
+    (tmp_path / "a.csv").write_text("\n".join(["domain,age,dose", *rows]) + "\n")
+    arguments = ("check", "folders", "--data", str(tmp_path / "a.csv"), "label_column=dose", "objective=regression")
+    assert "A: 14 train, 6 test, 1, 1 targets" in call(*arguments).output

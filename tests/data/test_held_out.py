@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from fedspecial import InputError
-from fedspecial.data.benchmark import Benchmark, Domain
+from fedspecial.data.benchmark import Benchmark
+from fedspecial.data.samples import Domain
 from toy_problems import images
 
 

@@ -11,10 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedspecial.data import catalogue
-from fedspecial.data.benchmark import Benchmark, Domain, Samples
+from fedspecial.data.benchmark import Benchmark
 from fedspecial.data.benchmarks.heart import ALWAYS_KNOWN, FEATURES
-from fedspecial.data.impute import impute
+from fedspecial.data.impute import describe_missing, has_missing, impute
 from fedspecial.data.partition import Partition, iid
+from fedspecial.data.samples import Domain, Samples
 
 NAN = float("nan")
 
@@ -33,7 +34,7 @@ def test_imputed_values_equal_those_computed_by_hand() -> None:
 
 
 @given(seed=st.integers(0, 200))
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 def test_a_clients_values_do_not_depend_on_other_clients(seed: int) -> None:
     rng = np.random.default_rng(seed)
     x = rng.normal(size=(24, 3)).astype(np.float32)
@@ -83,3 +84,18 @@ def test_the_scale_of_heart_does_not_depend_on_the_data(tmp_path: Path) -> None:
         x = catalogue.load("heart", data=tmp_path / folder).domains[0]
         ages.append(set(torch.cat([x.train.x, x.test.x])[:, 0].tolist()))
     assert ages[0] < ages[1]
+
+
+def test_missing_values_are_counted_by_domain_and_column(tmp_path: Path) -> None:
+    benchmark = one_domain([[1.0, NAN], [3.0, NAN]], [[NAN, 1.0]])
+    assert describe_missing(benchmark) == [
+        "domain 'd': missing values, filled in by each client from its own rows: column 0 1, column 1 2"
+    ]
+    assert describe_missing(one_domain([[1.0, 2.0]], [[0.0, 1.0]])) == []
+    heart = catalogue.load("heart", data=factories.heart(tmp_path))
+    assert "thal 16, " in (describe_missing(heart)[0] + ", ")
+
+
+def test_values_that_are_missing_only_in_test_rows_are_filled() -> None:
+    benchmark = one_domain([[2.0], [4.0]], [[NAN]])
+    assert has_missing(benchmark)

@@ -85,7 +85,7 @@ def test_a_folder_without_usable_data_is_refused(tmp_path: Path, cache: Path) ->
     with pytest.raises(InputError, match="contains no images"):
         catalogue.load("folders", data=tmp_path, cache=cache)
     (tmp_path / "notes.txt").write_text("x")
-    with pytest.raises(InputError, match=r"neither a folder of images nor a \.csv or \.jsonl file"):
+    with pytest.raises(InputError, match=r"neither a folder of images nor a \.csv, \.tsv or \.jsonl file"):
         catalogue.load("folders", data=tmp_path / "notes.txt", cache=cache)
 
 

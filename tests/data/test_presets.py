@@ -8,7 +8,7 @@ from fedspecial.config import Config, merge_settings, preset_names, preset_setti
 from fedspecial.data import catalogue
 
 PAPER = ["digit10", "vlcs", "pacs", "dn4il", "cifar100", "glue"]
-CPU = ["digit10-cpu", "pacs-cpu", "cifar100-cpu", "text-cpu", "heart"]
+CPU = ["digit10-cpu", "pacs-cpu", "cifar100-cpu", "text-cpu", "heart", "gas-drift", "spoken-digits"]
 OWN = ["fdu-mtl", "folders"]
 
 
@@ -23,7 +23,7 @@ def test_a_preset_can_be_resolved(name: str) -> None:
     domains = settings.get("domains")
     catalogue.choose_domains(entry, tuple(domains) if domains else None)
     catalogue.merge_options(entry, settings.get("options", {}))
-    assert set(settings) - {"methods"} <= set(Config.model_fields)
+    assert set(settings) - {"methods", "kinds"} <= set(Config.model_fields)
     found = merge_settings({"benchmark": name, "method": "special"})
     assert found["benchmark"] == entry.name
     assert found["lam"] == settings["methods"]["special"]["lam"]

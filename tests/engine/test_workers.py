@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from worker_methods import Misbehaving
 
 import fedspecial
 from fedspecial.core.events import Event, RoundFinished, of_kind, read_events
-from fedspecial.engine.jobs import CountJob, EvalSet, Job, JobResult
+from fedspecial.engine.jobs import EvalSet, Job, JobResult, SummaryJob
 from fedspecial.engine.pooled import PooledEngine
 from fedspecial.errors import ClientError, InputError
 from fedspecial.runs.jobs import settings_key
@@ -103,6 +104,16 @@ def test_an_object_that_cannot_be_sent_gets_one_clear_line(tmp_path: Path) -> No
         learn(tmp_path / "run", Local(), workers=2)
 
 
+def test_a_program_from_standard_input_is_told_to_become_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.modules["__main__"], "__file__", "<stdin>", raising=False)
+    with pytest.raises(
+        InputError, match=r"workers=2: .* cannot import the main program \(<stdin>\); save it as a file"
+    ):
+        learn(tmp_path / "run", fedspecial.FedAvg(), workers=2)
+
+
 def started_with_workers(folder: Path) -> tuple[subprocess.Popen[str], list[int]]:
     """A run with two workers in its first rounds: its process, and the process ids of its children."""
     command = [sys.executable, "-m", "fedspecial", "run", "digits-shift", "model=mlp", "width=8", "method=fedavg"]
@@ -110,7 +121,7 @@ def started_with_workers(folder: Path) -> tuple[subprocess.Popen[str], list[int]
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True, env=ENVIRONMENT
     )
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 240
     events = folder / "events.jsonl"
     while not (events.exists() and b'"event": "round"' in events.read_bytes()):
         assert process.poll() is None, process.communicate()[0]
@@ -124,7 +135,7 @@ def children_of(parent: int) -> list[int]:
 
 
 def wait_until_ended(pids: list[int]) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 240
     while any(Path(f"/proc/{pid}").exists() for pid in pids):
         assert time.monotonic() < deadline, "worker processes are still running"
         time.sleep(0.1)
@@ -139,7 +150,7 @@ def test_workers_end_with_their_run_however_it_ends(sent: signal.Signals, code: 
         os.killpg(process.pid, sent)  # Ctrl-C reaches all processes of a terminal
     else:
         process.send_signal(sent)
-    output = process.communicate(timeout=60)[0]
+    output = process.communicate(timeout=240)[0]
     assert process.returncode == code, output
     assert "Traceback" not in output
     wait_until_ended(children)
@@ -157,17 +168,17 @@ class FakePool:
         self.jobs = list(jobs)
         for position in reversed(range(len(jobs))):
             job = jobs[position]
-            assert isinstance(job, CountJob)
-            yield position, JobResult(correct=job.start)
+            assert isinstance(job, SummaryJob)
+            yield position, JobResult(summary=(torch.tensor(job.start),))
 
 
 def test_the_longest_jobs_start_first_and_results_keep_the_order_of_the_clients(tmp_path: Path) -> None:
     run = begin(tmp_path / "run")
     message = run.method.eval_broadcast(run.server, 0, 1)
-    jobs = [CountJob(message, EvalSet(1, None, False), number, number + 1) for number in range(4)]
+    jobs = [SummaryJob(message, EvalSet(1, None, False), number, number + 1) for number in range(4)]
     pool = FakePool()
     engine = PooledEngine(run.engine.runner, run.engine.states, run.engine.payloads, pool)  # type: ignore
     results = list(engine._ordered(jobs, work=[10, 40, 20, 30]))
     assert [job.start for job in pool.jobs] == [1, 3, 2, 0]  # type: ignore[union-attr]
-    assert [result.correct for result in results] == [0, 1, 2, 3]
+    assert [int(result.summary[0]) for result in results] == [0, 1, 2, 3]
     run.log.close()

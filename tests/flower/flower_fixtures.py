@@ -51,9 +51,7 @@ def federate(
     listeners: tuple[Callable[[Any], None], ...] = (),
     **settings: Any,
 ) -> Path:
-    own = {key: value for key, value in {**settings_of(method), **settings}.items() if key not in POLICY}
-    policy = {**POLICY, **{key: value for key, value in settings.items() if key in (*POLICY, "quorum", "on_no_quorum")}}
-    config = {**own, **policy, "sites": ",".join(SITES), "out": str(folder / "run")}
+    config = {"sites": ",".join(SITES), **settings_of(method), **POLICY, **settings, "out": str(folder / "run")}
     return serve(grid or grid_of(folder), config, listeners)
 
 

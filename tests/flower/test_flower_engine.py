@@ -25,7 +25,7 @@ from fedspecial.flower.app.wire import read_request
 from fedspecial.flower.governance.audit import verify
 from fedspecial.flower.grid import Delivery, InProcessGrid, late
 from fedspecial.flower.strategy.clipping import clipping_mod
-from processes import fresh
+from processes import Fork
 from toy_problems import learn_settings
 
 pytestmark = pytest.mark.usefixtures("rendered", "unpictured")
@@ -44,7 +44,7 @@ def undisturbed(rendered: None, tmp_path_factory: pytest.TempPathFactory) -> Cal
     return result
 
 
-@pytest.mark.parametrize("method", methods.names())
+@pytest.mark.parametrize("method", [name for name in methods.names() if not methods.find(name).simulation_only])
 def test_the_model_is_that_of_one_process_bit_for_bit(method: str, undisturbed: Any, tmp_path: Path) -> None:
     alone = learn_settings(tmp_path / "alone", **settings_of(method), clients=len(SITES))
     assert undisturbed(method)["model_sha256"] == alone.model_sha256
@@ -53,12 +53,28 @@ def test_the_model_is_that_of_one_process_bit_for_bit(method: str, undisturbed: 
         assert undisturbed(method)["matrix"] == alone.matrix
 
 
-@pytest.mark.parametrize("settings", [{"batch_norm": "mean-only"}, {"batch_norm": "local"}, {"weighting": "samples"}])
+@pytest.mark.parametrize("settings", [{"batch_norm": "bank"}, {"batch_norm": "local"}, {"weighting": "samples"}])
 def test_with_these_settings_the_model_is_that_of_one_process(settings: dict[str, str], tmp_path: Path) -> None:
     other = {"model": "resnet18", "width": 4, "batch_size": 16, **settings}
     run = federate(tmp_path, "fedavg", **SHORT, **other)
     alone = learn_settings(tmp_path / "alone", **{**settings_of("fedavg"), **SHORT, **other}, clients=len(SITES))
     assert finished(run)["model_sha256"] == alone.model_sha256
+
+
+@pytest.mark.parametrize(
+    "settings", [{"aggregation": "median", "clip_norm": 0.05}, {"aggregation": "geometric-median"}]
+)
+def test_a_robust_mean_is_that_of_one_process(settings: dict[str, Any], tmp_path: Path) -> None:
+    run = federate(tmp_path, **SHORT, **settings, quorum=1.0)
+    alone = learn_settings(tmp_path / "alone", **{**settings_of("special"), **SHORT, **settings}, clients=len(SITES))
+    assert finished(run)["model_sha256"] == alone.model_sha256
+
+
+def test_a_quorum_that_is_too_small_for_the_aggregation_is_refused_at_the_start(tmp_path: Path) -> None:
+    message = "quorum=0.5: a round could end with 2 replies, but aggregation=median needs 3; give a larger quorum"
+    with pytest.raises(InputError, match=message):
+        federate(tmp_path, **SHORT, aggregation="median")
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_growing_head_grows_at_the_sites_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -201,7 +217,7 @@ def test_a_site_that_lost_a_payload_receives_it_again(undisturbed: Any, tmp_path
     assert finished(run)["model_sha256"] == undisturbed("special-c")["model_sha256"]
 
 
-def test_the_operator_may_end_a_task_early(tmp_path: Path) -> None:
+def test_the_operator_may_end_a_task_early(fork: Fork, tmp_path: Path) -> None:
     def request_end(event: Any) -> None:
         if isinstance(event, RoundFinished) and (event.task, event.round) == (1, 0):
             assert request_task_end(tmp_path / "run") == 1
@@ -209,8 +225,8 @@ def test_the_operator_may_end_a_task_early(tmp_path: Path) -> None:
     run = federate(tmp_path, listeners=(request_end,))
     rounds = of_kind(read_events(run / "events.jsonl"), "round")
     assert [(r["task"], r["round"]) for r in rounds] == [(1, 0), (2, 0), (2, 1)]
-    assert "the run is finished" in fresh("flower", "next-task", run).error_line
-    assert "not the run directory of a federation" in fresh("flower", "next-task", tmp_path).error_line
+    assert "the run is finished" in fork("flower", "next-task", run).error_line
+    assert "not the run directory of a federation" in fork("flower", "next-task", tmp_path).error_line
 
 
 def forgetful(request: Any, reply: Any) -> list[Delivery]:
@@ -288,3 +304,23 @@ def test_a_wrong_configuration_of_a_site_is_reported_at_the_start(
     ):
         serve(InProcessGrid(make_client_app(), nodes), run)
     assert any(re.search(complaint, record.getMessage()) for record in caplog.records)
+
+
+OBJECTIVES = Path(__file__).parents[1] / "objective_problems.py"
+LINES = {"benchmark": f"{OBJECTIVES}:lines", "domains": "d1,d2", "model": "logistic", "width": None, "cap": None}
+
+
+@pytest.mark.parametrize("objective", ["regression", f"{OBJECTIVES}:OWN"], ids=["regression", "own"])
+def test_another_objective_trains_the_model_of_one_process(objective: str, tmp_path: Path) -> None:
+    short: dict[str, Any] = {"rounds": 1, "partition": "iid", "min_per_client": 4, "client_lr": 0.1, "local_epochs": 2}
+    given = {**LINES, **short, "objective": objective, "clients_per_round": len(SITES)}
+    given = {key: value for key, value in given.items() if value is not None}
+    federation = finished(serve(grid_of(tmp_path), {**given, **POLICY, "method": "special", "sites": ",".join(SITES),
+                                                    "lam": 0.1, "out": str(tmp_path / "run")}))  # fmt: skip
+    alone = learn_settings(tmp_path / "alone", **given, method="special", lam=0.1, clients=len(SITES))
+    assert federation["model_sha256"] == alone.model_sha256
+    assert federation["refusals"] == {}
+    if objective != "regression":  # a mean over samples is the same over sites; R² depends on the variance at a site
+        assert np.array(federation["matrix"]) == pytest.approx(np.array(alone.matrix))
+    card = (tmp_path / "run" / "published" / "task-1" / "README.md").read_text()
+    assert "%" not in card

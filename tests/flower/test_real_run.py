@@ -97,7 +97,7 @@ def test_a_run_needs_no_network_except_loopback(tmp_path: Path) -> None:
     """The test above, inside a network namespace that has only loopback."""
     alone = ["unshare", "--map-root-user", "--net", "sh", "-c", 'ip link set lo up && exec "$@"', "sh"]
     try:
-        subprocess.run([*alone, "true"], check=True, capture_output=True, timeout=10)
+        subprocess.run([*alone, "true"], check=True, capture_output=True, timeout=240)
     except (OSError, subprocess.CalledProcessError):
         pytest.skip("network namespaces cannot be made here")
     test = f"{__file__}::{test_real_processes_train_the_model_of_one_process.__name__}"
@@ -110,7 +110,7 @@ def control_status(port: int, authority: Path) -> int:
     context = ssl.create_default_context(cafile=str(authority))
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context))
     try:
-        with opener.open(f"https://127.0.0.1:{port}/v1/control/list-nodes", data=b"", timeout=10) as answer:
+        with opener.open(f"https://127.0.0.1:{port}/v1/control/list-nodes", data=b"", timeout=240) as answer:
             return int(answer.status)
     except urllib.error.HTTPError as error:
         with error:

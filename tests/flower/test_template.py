@@ -19,7 +19,7 @@ from fedspecial.flower.app.plan import DataSpec, FederationPlan
 from fedspecial.flower.governance.policy import RoundPolicy, split_run_config
 from fedspecial.flower.ops.new_app import FILES, write_app
 from fedspecial.flower.ops.processes import CLOSED_NETWORK
-from processes import fresh
+from processes import Fork
 
 
 @pytest.fixture
@@ -32,8 +32,8 @@ def project(app: Path) -> dict[str, Any]:
     return tomllib.loads((app / "pyproject.toml").read_text())
 
 
-def test_the_command_writes_the_app(tmp_path: Path) -> None:
-    done = fresh("flower", "init", tmp_path / "federation")
+def test_the_command_writes_the_app(fork: Fork, tmp_path: Path) -> None:
+    done = fork("flower", "init", tmp_path / "federation")
     assert done.code == 0, done.stderr
     assert {path.name for path in (tmp_path / "federation").iterdir()} == set(FILES)
     assert "README.md" in done.stdout
@@ -62,7 +62,7 @@ def test_an_app_is_one_assignment(app: Path, side: str) -> None:
 def test_flower_accepts_the_app(app: Path, tmp_path: Path) -> None:
     command = [str(Path(sys.executable).parent / "flwr"), "build", "--app", str(app)]
     environment = {**os.environ, **CLOSED_NETWORK, "FLWR_HOME": str(tmp_path / "home")}
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stdout + done.stderr
     assert len(list(tmp_path.glob("*.fab"))) == 1
 
@@ -160,11 +160,11 @@ def test_the_readme_is_secure_by_default_and_warns(app: Path) -> None:
     assert max(map(len, text.splitlines())) <= 120
 
 
-def test_a_folder_with_files_is_not_changed(tmp_path: Path) -> None:
+def test_a_folder_with_files_is_not_changed(fork: Fork, tmp_path: Path) -> None:
     folder = tmp_path / "mine"
     folder.mkdir()
     (folder / "mine.txt").write_text("mine")
-    assert "is not an empty folder" in fresh("flower", "init", folder).error_line
+    assert "is not an empty folder" in fork("flower", "init", folder).error_line
     assert [path.name for path in folder.iterdir()] == ["mine.txt"]
 
 
@@ -175,15 +175,15 @@ def test_an_app_name_that_flower_refuses_is_refused(tmp_path: Path, name: str) -
     assert not list(tmp_path.iterdir())
 
 
-def test_keys_are_created_once_and_sites_can_be_added(tmp_path: Path) -> None:
-    first = fresh("flower", "keys", tmp_path, "--host", "link.example.org", "--node", "north")
+def test_keys_are_created_once_and_sites_can_be_added(fork: Fork, tmp_path: Path) -> None:
+    first = fork("flower", "keys", tmp_path, "--host", "link.example.org", "--node", "north")
     assert first.code == 0, first.stderr
     made = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     assert set(made) == {"ca.pem", "ca.key", "server.pem", "server.key", "north", "north.pub"}
-    assert fresh("flower", "keys", tmp_path, "--node", "south").code == 0
+    assert fork("flower", "keys", tmp_path, "--node", "south").code == 0
     assert {path.name for path in tmp_path.iterdir()} == {*made, "south", "south.pub"}
     assert all((tmp_path / name).read_bytes() == data for name, data in made.items())
-    assert "north: the file exists already" in fresh("flower", "keys", tmp_path, "--node", "north").error_line
+    assert "north: the file exists already" in fork("flower", "keys", tmp_path, "--node", "north").error_line
 
 
 BLOCKED = """
@@ -197,7 +197,7 @@ main()
 
 def blocked(*settings: object) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-W", "ignore", "-c", BLOCKED, *map(str, settings)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60)
+    return subprocess.run(command, capture_output=True, text=True, timeout=240)
 
 
 def test_help_init_and_audit_need_neither_flower_nor_torch(tmp_path: Path) -> None:
@@ -213,5 +213,5 @@ def test_without_flower_one_line_says_how_to_install_it(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert done.stderr == 'Error: flwr: Flower is not installed; install it with: pip install "fedspecial[flower]"\n'
     code = "import sys; sys.modules['flwr'] = None; from fedspecial.flower import SpecialStrategy"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=240)
     assert 'pip install "fedspecial[flower]"' in done.stderr.splitlines()[-1]

@@ -99,6 +99,10 @@ CASES: dict[str, Case] = {
     "batch-norm-mean-only": Case({**PAIR, "batch_norm": "mean-only"}),
     "batch-norm-local": Case({**PAIR, "batch_norm": "local"}),
     "adamw": Case({**PAIR, "optimizer": "adamw", "client_lr": 0.003, "weight_decay": 0.01}),
+    "fedprox-weight-decay": Case({**PAIR, "method": "fedprox", "mu_prox": 0.5, "weight_decay": 0.01}),
+    "special-c-epoch-literal": Case(
+        {**PAIR, "method": "special-c", "prox": "epoch_literal", "local_epochs": None, "local_steps": 2}
+    ),
     "partition-shards": Case({**PAIR, "partition": "shards"}),
     "partition-quantity": Case({**PAIR, "partition": "quantity"}),
     "holdout": Case({**PAIR, "holdout": 0.25}),

@@ -1,6 +1,7 @@
 """Rewrite `hashes.json`, or with ``--check`` print which cases differ from it: ``python tests/golden/record.py``.
 
 For changes that are meant to change what is learned, and for another type of CPU. It always uses a single thread.
+`README.md` says which change was the reason for each new recording: add to it.
 """
 
 from __future__ import annotations

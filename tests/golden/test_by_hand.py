@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from fedspecial.core.events import read_events
-from fedspecial.engine.loop import Run
+from fedspecial.engine.run import Run
 from fedspecial.methods.base import ClientContext, Method
 from fedspecial.methods.fedprox import FedProx
 from fedspecial.methods.special import Special
@@ -83,6 +83,38 @@ def test_the_second_local_step_of_fedprox_has_the_proximal_term(tmp_path: Path) 
     assert weights[0] == pytest.approx(1.0, abs=1e-7)
 
 
+def test_momentum_begins_anew_in_every_client_and_every_round(tmp_path: Path) -> None:
+    """Momentum ½, two steps, so that x − w becomes 0: with e = w − x, steps are v = e, w − e/2; v = e/2 + e/2, w − e.
+
+    Round 1 from 0: both clients end at their own x, 1 and 3, whose mean is 2. Round 2 from 2: the same, so w stays 2.
+    A velocity kept from another client or round, or a gradient damped by ½, would end elsewhere.
+    """
+    _, weights = weights_of(tmp_path / "run", Method(), momentum=0.5, local_steps=2, local_epochs=None)
+    assert weights[:2] == pytest.approx([2.0, 2.0], abs=1e-6)
+
+
+def test_weight_decay_pulls_towards_zero(tmp_path: Path) -> None:
+    """Decay ½. From 0: as FedAvg, 1. From 1: gradients 0 + ½ and −2 + ½, steps −¼ and ¾, whose mean is ¼."""
+    _, weights = weights_of(tmp_path / "run", Method(), weight_decay=0.5)
+    assert weights[:2] == pytest.approx([1.0, 1.25], abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("momentum", "after_one_round"),
+    [
+        (0.0, 1.0),  # w₁ = x/2; the gradient −x/2 and the pull x/2 cancel: w₂ = x/2
+        (0.5, 1.5),  # v₁ = −x; v₂ = −x/2 + 0; w₂ = x/2 + x/4
+    ],
+)
+def test_the_proximal_term_pulls_back_to_the_downloaded_model(
+    momentum: float, after_one_round: float, tmp_path: Path
+) -> None:
+    """μ = 1, two steps from w = 0; the mean of x = 1 and 3 is 2."""
+    settings = {"momentum": momentum, "local_steps": 2, "local_epochs": None}
+    _, weights = weights_of(tmp_path / "run", FedProx(mu_prox=1.0), **settings)
+    assert weights[0] == pytest.approx(after_one_round, abs=1e-6)
+
+
 @pytest.mark.parametrize(
     ("prox", "after_one_round"),
     [
@@ -134,3 +166,21 @@ def test_running_statistics_of_two_clients_are_averaged(tmp_path: Path) -> None:
         if policy == "local":
             own = [float(run.engine.states.load(client).tensors["batch_norm"][0]) for client in (0, 1)]
             assert own == pytest.approx([1.0, -1.0])
+
+
+def test_the_anchor_includes_the_running_statistics(tmp_path: Path) -> None:
+    """BatchNorm sees the constant 10 in task 1 and −10 in task 2, one step each with momentum 0.1; λ = 1, γ_G = 1/i.
+
+    Mean: 0.1·10 = 1, the anchor. Then 0.9·1 − 0.1·10 = −0.1; the server goes half way, 0.45; (0.45 + 1)/2 = 0.725.
+    Variance: 0.9·1 + 0 = 0.9. Then 0.81; half way 0.855; (0.855 + 0.9)/2 = 0.8775.
+    """
+    module = torch.nn.Sequential(torch.nn.BatchNorm1d(1), torch.nn.Linear(1, 1))
+    run = begin(
+        tmp_path / "run", "special", points([10.0] * 8, [-10.0] * 8), module=module, lam=1.0, clients=2,
+        clients_per_round=2, rounds=1, local_steps=1, local_epochs=None, batch_size=4, client_lr=0.0, eval_every=0,
+        min_per_client=0,
+    )  # fmt: skip
+    run.federation.rows = lambda task, client: np.arange(4) + 4 * client  # type: ignore[method-assign]
+    named = dict(run.model.layout.named(play(run).vector))
+    assert float(named["0.running_mean"]) == pytest.approx(0.725, abs=1e-6)
+    assert float(named["0.running_var"]) == pytest.approx(0.8775, abs=1e-6)

@@ -1,6 +1,7 @@
 """The models of the small runs in `cases.py` equal the recorded ones bit for bit.
 
-After a change that is meant to change them, ``python tests/golden/record.py`` records them again.
+After a change that is meant to change them, ``python tests/golden/record.py`` records them again,
+and `README.md` says why.
 """
 
 from __future__ import annotations

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 import yaml
 from hypothesis import given
-from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from fedspecial import InputError, methods
@@ -21,13 +22,13 @@ settings = st.fixed_dictionaries(
         "alpha": st.floats(0.01, 100),
         "client_lr": st.floats(0, 1),
         "server_lr": st.just("1/i") | st.floats(0, 2),
-        "batch_norm": st.sampled_from(["average", "mean-only", "local"]),
+        "batch_norm": st.sampled_from(["average", "mean-only", "local", "bank"]),
         "domains": st.just("paper,neon") | st.just(["paper", "neon"]),
     },
-)
+).filter(lambda chosen: not (methods.find(chosen["method"]).personal and chosen.get("batch_norm") == "bank"))
+"""Settings that can be combined: a bank of statistics needs a model that all clients share."""
 
 
-@hypothesis_settings(deadline=None)  # the first example of a method imports it
 @given(settings)
 def test_resolving_resolved_settings_changes_nothing(chosen: dict[str, Any]) -> None:
     once = resolve(merge_settings(chosen))
@@ -36,7 +37,20 @@ def test_resolving_resolved_settings_changes_nothing(chosen: dict[str, Any]) -> 
     assert resolve(merge_settings(written)) == once
 
 
-@hypothesis_settings(deadline=None)  # the first example of a method imports it
+@pytest.mark.parametrize("number", [np.float64(0.5), np.float32(0.5), torch.tensor(0.5)])
+def test_numbers_of_numpy_and_torch_are_numbers(number: Any) -> None:
+    merged = merge_settings({"method": "special", "lam": number, "client_lr": number, "rounds": np.int64(3)})
+    assert yaml.safe_load(yaml.safe_dump(merged)) == merged
+    assert (merged["lam"], merged["client_lr"], merged["rounds"]) == (0.5, 0.5, 3)
+
+
+def test_an_object_that_is_no_setting_is_named() -> None:
+    with pytest.raises(InputError, match="transform: unknown setting for method 'special'"):
+        merge_settings({"method": "special", "transform": print})
+    with pytest.raises(InputError, match="lam=<built-in function print>: a Python object, which cannot be saved"):
+        merge_settings({"method": "special", "lam": print})
+
+
 @given(settings)
 def test_the_users_settings_override_all_others(chosen: dict[str, Any]) -> None:
     config = resolve(merge_settings(chosen)).config

@@ -26,8 +26,8 @@ from fedspecial.methods.base import LocalData
 from fedspecial.runs.devices import device_of, torch_settings
 from toy_problems import begin, images, learn, play
 
-READS = ("item", "cpu", "tolist", "numpy", "__bool__", "__float__", "__int__", "__index__", "nonzero")
-"""Methods of a tensor that wait for the device when the tensor is there."""
+READS = ("item", "cpu", "tolist", "__bool__", "__float__", "__int__", "__index__", "nonzero")
+"""Methods of a tensor that wait for the device when the tensor is there. (`numpy` never waits: it refuses.)"""
 TINY = {"generator_width": 4, "latent": 8, "synthetic": 8, "iterations": 2, "server_iterations": 1, "gan_size": 8}
 
 
@@ -68,7 +68,7 @@ def reads_in_training(folder: Path, method: str, steps: int, **settings: Any) ->
 
 
 @pytest.mark.parametrize("settings", [{}, {"estimate": True}, {"momentum": 0.9}, {"precision": "bfloat16"}])
-@pytest.mark.parametrize("method", ["fedavg", "fedprox", "special", "special-c"])
+@pytest.mark.parametrize("method", ["fedavg", "fedprox", "special", "special-c", "mfcl"])
 def test_local_training_reads_from_the_device_once_and_not_in_every_step(
     tmp_path: Path, method: str, settings: dict[str, Any]
 ) -> None:
@@ -125,7 +125,8 @@ def test_every_method_learns_in_mixed_precision_and_keeps_float32_weights(name: 
         assert torch.isfinite(run.vector).all()
         rounds = of_kind(read_events(tmp_path / precision / "events.jsonl"), "round")
         assert all(event["num_accepted"] == 3 for event in rounds)
-    assert not torch.equal(models["float32"], models["bfloat16"])
+    if name != "local":  # its global model is never trained
+        assert not torch.equal(models["float32"], models["bfloat16"])
 
 
 def test_the_generators_of_gpus_in_use_follow_the_streams_and_are_put_back() -> None:

@@ -13,7 +13,9 @@ from torch import nn
 import fedspecial
 from fedspecial import Benchmark, Domain, InputError, Method
 from fedspecial.core.events import read_events
-from fedspecial.engine import base, inprocess, loop
+from fedspecial.engine import base, checkpoint, inprocess
+from fedspecial.engine.checkpoint import Checkpointer
+from fedspecial.engine.round import run_round
 from fedspecial.methods.base import StepReport
 from fedspecial.models import build
 from toy_problems import begin, images, learn, play, rotated_blobs
@@ -34,7 +36,7 @@ def test_full_participation_with_one_full_batch_is_one_central_gradient_step(tmp
     losses = [nn.functional.cross_entropy(module(train.x[rows]), train.y[rows]) for rows in parts]
     gradient = torch.autograd.grad(sum(losses) / 4, list(module.parameters()))
     expected = torch.cat([(p - 0.1 * g).flatten() for p, g in zip(module.parameters(), gradient, strict=True)])
-    loop.run_round(run, 1, 0)
+    run_round(run, 1, 0)
     run.log.close()
     assert torch.allclose(run.vector, expected, atol=1e-6)
 
@@ -236,3 +238,12 @@ def test_the_head_grows_by_the_new_classes(policy: str, tmp_path: Path) -> None:
     finished = [e for e in read_events(tmp_path / "run" / "events.jsonl") if e["event"] == "task_finished"]
     assert finished[0]["accuracy"][1] == 0, "after the first task the model has no outputs for the new classes"
     assert finished[1]["accuracy_masked"][0] >= finished[1]["accuracy"][0]
+
+
+@pytest.mark.parametrize(("passed", "due"), [(0.0, False), (9.0, False), (10.0, True), (11.0, True)])
+def test_a_checkpoint_is_due_when_its_seconds_have_passed(
+    passed: float, due: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = iter([100.0, 100.0 + passed])
+    monkeypatch.setattr(checkpoint.time, "monotonic", lambda: next(clock))
+    assert Checkpointer(tmp_path, 10.0).due() == due

@@ -29,7 +29,7 @@ def test_every_method_class_is_public() -> None:
         assert getattr(fedspecial, kind.__name__) is kind
 
 
-@pytest.mark.parametrize("name", ["run", "resume", "compare", "tune", "evaluate"])
+@pytest.mark.parametrize("name", ["run", "resume", "compare", "tune", "evaluate", "load"])
 def test_every_function_is_documented_with_an_example(name: str) -> None:
     text = getattr(fedspecial, name).__doc__
     for part in ("Args:", "Returns:", "Example:", f"fedspecial.{name}("):

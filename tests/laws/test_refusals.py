@@ -106,7 +106,7 @@ def test_evaluating_a_run_on_a_table_with_missing_values_repeats_the_last_row_of
     assert list(evaluate(tmp_path / "run", problem).values()) == pytest.approx(result.matrix[-1])
 
 
-@pytest.mark.parametrize("policy", ["average", "mean-only", "local"])
+@pytest.mark.parametrize("policy", ["average", "mean-only", "local", "bank"])
 def test_evaluating_a_finished_run_repeats_the_last_row_of_its_matrix(policy: str, tmp_path: Path) -> None:
     result = learn(tmp_path / "run", "special", images(), model="cnn", width=4, batch_norm=policy)
     tested = evaluate(tmp_path / "run", images())

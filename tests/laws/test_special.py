@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from fedspecial.core.messages import ServerState
-from fedspecial.methods.base import RoundInfo
+from fedspecial.methods.base import Method, RoundInfo
 from fedspecial.methods.special import Special
-from toy_problems import begin, learn, play
+from fedspecial.theory import special_c_drift_radius, special_c_literal_drift_radius
+from toy_problems import Scalar, begin, learn, play, points
 
 INFO = RoundInfo(task=2, round=0, server_lr=0.5, client_lr=0.1, mean_steps=5)
 vectors = st.integers(0, 2**32 - 1).map(lambda seed: torch.randn(7, generator=torch.Generator().manual_seed(seed)))
@@ -104,9 +105,13 @@ def test_a_larger_lambda_gives_a_smaller_drift(tmp_path: Path) -> None:
     assert drifts == sorted(drifts, reverse=True)
 
 
-def test_special_c_per_epoch_is_special_at_twice_lambda(tmp_path: Path) -> None:
-    """One local epoch, γ_G = 1, no BatchNorm: the mean of the proximal steps is the proximal step of the mean."""
-    settings = {"local_epochs": 1, "server_lr": 1.0}
+@pytest.mark.parametrize(
+    "length", [{"local_epochs": 1}, {"local_epochs": 0.5}, {"local_epochs": None, "local_steps": 1}]
+)
+def test_special_c_per_epoch_is_special_at_twice_lambda(length: dict[str, Any], tmp_path: Path) -> None:
+    """One local pass over the data, complete or not, γ_G = 1, no BatchNorm: every client ends with one proximal step,
+    and the mean of the proximal steps is the proximal step of the mean."""
+    settings = {**length, "server_lr": 1.0}
     client = play(begin(tmp_path / "c", "special-c", lam=0.3, prox="epoch_literal", **settings)).vector
     server = play(begin(tmp_path / "s", "special", lam=0.6, **settings)).vector
     assert torch.allclose(client, server, atol=1e-6)
@@ -157,3 +162,30 @@ def test_special_c_downloads_the_anchor_once_per_task_and_client(tmp_path: Path)
             assert 3 * model <= size <= 3 * (model + 200)
         else:
             assert size == 0
+
+
+@pytest.mark.parametrize(
+    ("prox", "radius"),
+    [
+        ("step_scaled", special_c_drift_radius(1.0, 0.5)),  # 1
+        ("penalty", special_c_drift_radius(1.0, 0.5)),
+        ("step_literal", special_c_literal_drift_radius(0.1, 1.0, 0.5)),  # 0.1
+        ("epoch_literal", special_c_literal_drift_radius(0.1, 1.0, 0.5, steps_per_pull=4)),  # 0.4
+    ],
+)
+def test_the_drift_of_special_c_comes_close_to_its_bound_and_stays_below(
+    prox: str, radius: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The loss −w has the gradient −1 everywhere, so B = 1 and all steps have the same direction. γ_L = 0.1, λ = ½, and
+    γ_G = ½ in the second task: a round of 20 steps leaves at most (1 + 1.1⁻²⁰)/2 = 0.57 of the gap to the bound."""
+    monkeypatch.setattr(Method, "loss", lambda method, context, x, y: -context.model.module(x).mean())
+    run = begin(
+        tmp_path / "run", "special-c", points([0.0] * 8, [0.0] * 8), module=Scalar(), lam=0.5, prox=prox, clients=2,
+        clients_per_round=2, partition="iid", batch_size=1, rounds=16, local_epochs=5, client_lr=0.1,
+        client_lr_decay=1.0, eval_every=0, min_per_client=0,
+    )  # fmt: skip
+    drifts: list[float] = []
+    run.listeners = (lambda event: drifts.append(event.drift) if event.event == "round" and event.task == 2 else None,)
+    play(run)
+    assert drifts == sorted(drifts)
+    assert 0.99 * radius < drifts[-1] <= radius * (1 + 1e-5)

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fedspecial.core.events import read_events
 from fedspecial.core.streams import sample_clients, stream, stream_seed, torch_stream
+from fedspecial.methods.base import ClientContext, Method
+from toy_problems import begin, play
 
 
 @given(st.integers(0, 10**6), st.integers(1, 9), st.integers(0, 99), st.integers(0, 99))
@@ -52,3 +58,37 @@ def test_torchs_global_generator_follows_the_stream_and_is_restored() -> None:
     assert torch.equal(torch.rand(3), expected)
     with torch_stream(25, "torch", 1, 2, 3):
         assert torch.equal(torch.rand(3), inside)
+
+
+def test_the_schedules_of_two_tasks_are_independent() -> None:
+    """Two choices of 4 of 8 clients, out of 70, are equal with probability 1/70: 28.6 ± 5.3 times in 2,000 rounds."""
+    pairs = [(sample_clients(25, 1, round, 8, 4), sample_clients(25, 2, round, 8, 4)) for round in range(2000)]
+    assert abs(sum(one == two for one, two in pairs) - 2000 / 70) < 5 * (2000 / 70 * 69 / 70) ** 0.5
+
+
+def test_a_run_samples_the_clients_of_its_task_and_round(tmp_path: Path) -> None:
+    play(begin(tmp_path / "run", clients=8, clients_per_round=4, min_per_client=2, local_steps=1, local_epochs=None))
+    rounds = [event for event in read_events(tmp_path / "run" / "events.jsonl") if event["event"] == "round"]
+    schedule = [event["clients"] for event in rounds]
+    places = [(task, round) for task in (1, 2, 3) for round in range(3)]
+    assert schedule == [sample_clients(25, task, round, 8, 4) for task, round in places]
+    assert len({tuple(clients) for clients in schedule}) > 1
+
+
+def test_every_client_sees_its_samples_in_another_order_in_every_round(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two of the 24! orders of a client's 24 samples are never equal by chance."""
+    orders: dict[tuple[int, int, int], list[int]] = {}
+
+    def record(method: Method, context: ClientContext) -> None:
+        place = context.broadcast.task, context.broadcast.round, context.client
+        orders.setdefault(place, []).extend(context.positions.tolist())
+
+    monkeypatch.setattr(Method, "after_step", record)
+    play(begin(tmp_path / "run", partition="iid", clients=4, clients_per_round=4, local_epochs=1))
+    assert len(orders) == 3 * 3 * 4
+    assert all(sorted(order) == list(range(24)) for order in orders.values())
+    assert len({tuple(order) for order in orders.values()}) == len(orders)
+    for (task, round, client), order in orders.items():
+        assert order == stream(25, "batches", task, round, client).permutation(24).tolist()

@@ -11,9 +11,9 @@ from pydantic.dataclasses import dataclass
 from torch import nn
 
 from fedspecial.core.events import of_kind, read_events
-from fedspecial.core.messages import Broadcast, ClientState, ServerState
+from fedspecial.core.messages import Broadcast, ServerState
 from fedspecial.methods.base import ClientContext, Exchange, Method, Query, QueryResult, ServerContext, StepReport
-from toy_problems import begin, play, rotated_blobs
+from toy_problems import accuracy, begin, play, rotated_blobs
 
 
 @dataclass(frozen=True)
@@ -132,10 +132,7 @@ def test_clients_may_train_different_models(tmp_path: Path) -> None:
 def test_personal_accuracy_is_the_mean_over_clients(tmp_path: Path) -> None:
     run = play(prepared_run(tmp_path / "run", TwoModels(), server_lr=1.0))
     test = run.federation.domain(1).test
-    even, odd = (
-        run.engine.runner.accuracy(client, run.method.eval_broadcast(run.server, client, 2), ClientState(), test)  # type: ignore[attr-defined]
-        for client in (0, 1)
-    )
+    even, odd = (accuracy(run, client, run.method.eval_broadcast(run.server, client, 2), test) for client in (0, 1))
     row = of_kind(read_events(tmp_path / "run" / "events.jsonl"), "task_finished")[-1]["accuracy"]
     assert row[0] == pytest.approx((even + odd) / 2)
     assert even != odd

@@ -14,11 +14,11 @@ from torch import Tensor
 from fedspecial import Benchmark, Domain, InputError, methods, resume
 from fedspecial.config import preset_settings
 from fedspecial.core.events import RoundFinished, of_kind, read_events
-from fedspecial.core.messages import Update
-from fedspecial.core.vector import raw_bytes
+from fedspecial.core.messages import Update, raw_bytes
 from fedspecial.data.benchmarks import digits_shift
 from fedspecial.engine import loop
-from fedspecial.engine.loop import Run
+from fedspecial.engine.round import run_round
+from fedspecial.engine.run import Run
 from fedspecial.methods.base import ProblemSpec
 from fedspecial.methods.fedcil import FedCil
 from fedspecial.methods.fedcil_gan import Gan, Pictures, Scale
@@ -164,11 +164,11 @@ def test_no_images_are_generated_of_a_class_that_was_not_trained(
     assign_labels(run, {(1, 3): None})
     loop._begin_task(run, 1)
     for round in range(2):
-        loop.run_round(run, 1, round)
+        run_round(run, 1, round)
     assert set().union(*generated) == {0, 1}
     loop._end_task(run, 1)
     loop._begin_task(run, 2)
-    loop.run_round(run, 2, 0)
+    run_round(run, 2, 0)
     run.log.close()
     assert run.server.tensors["first_task"].tolist() == [1, 1, 2, 2]
     second = [entry for entry in replays if entry["task"] == 2]
@@ -263,7 +263,7 @@ def test_without_consolidation_generator_and_critic_are_plain_means(
     for round in range(2):
         before = {name: run.server.tensors[name].clone() for name in ("generator", "critic")}
         updates.clear()
-        loop.run_round(run, 1, round)
+        run_round(run, 1, round)
         assert len(updates) == 3
         for name, start in before.items():
             mean = torch.stack([update[name] for update in updates]).mean(dim=0).float()
@@ -276,7 +276,7 @@ def test_consolidation_trains_the_averaged_gan_and_stores_nothing_else(tmp_path:
     for iterations in (0, 2):
         run = prepared_run(tmp_path / str(iterations), server_iterations=iterations)
         loop._begin_task(run, 1)
-        loop.run_round(run, 1, 0)
+        run_round(run, 1, 0)
         run.log.close()
         vectors[iterations] = run.server.tensors
         assert set(run.server.tensors) == {"generator", "critic", "first_task"}
@@ -309,7 +309,7 @@ def test_text_and_tables_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"^method=fedcil: it supports image data, not table data$"):
         begin(tmp_path / "table", "fedcil", rotated_blobs())
     with pytest.raises(InputError, match=r"^method=fedcil: it supports image data, not text data$"):
-        methods.find("fedcil")().check_problem(ProblemSpec("text", (16,), 2, 2, 4))
+        methods.find("fedcil")().check_problem(ProblemSpec("text", (16,), 2, 4))
 
 
 def test_client_memory_and_traffic_are_the_published_ones(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ def mask(*labels: int, classes: int = 4) -> Tensor:
 
 
 def test_large_images_are_shrunk_for_the_gan_and_generated_ones_enlarged() -> None:
-    problem = ProblemSpec("image", (3, 96, 80), 10, 2, 4, mean=(0.4, 0.5, 0.6), std=(0.2, 0.3, 0.25))
+    problem = ProblemSpec("image", (3, 96, 80), 10, 4, mean=(0.4, 0.5, 0.6), std=(0.2, 0.3, 0.25))
     assert FedCil().gan_shape(problem) == (3, 64, 64)
     assert FedCil(gan_size=224).gan_shape(problem) == (3, 96, 80)
     scale = Scale.of(problem, FedCil().gan_shape(problem))

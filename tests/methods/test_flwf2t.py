@@ -14,6 +14,7 @@ from torch import Tensor
 import fedspecial
 from fedspecial import InputError, resume
 from fedspecial.core.events import RoundFinished, of_kind, read_events
+from fedspecial.core.messages import ServerState, Update
 from fedspecial.core.streams import stream
 from fedspecial.engine import inprocess
 from fedspecial.methods import flwf2t
@@ -272,3 +273,19 @@ def test_two_teachers_forget_less_than_none(seed: int, tmp_path: Path) -> None:
         fedspecial.run("digits-shift", method=name, out=tmp_path / name, **settings) for name in ("flwf2t", "fedavg")
     )
     assert ours.bwt >= fedavg.bwt + 0.05
+
+
+@pytest.mark.parametrize(
+    ("settings", "recorded"),
+    [({}, True), ({"teacher": "global"}, False), ({"alpha_ce": 1.0, "beta_past": 0.0}, False)],
+)
+def test_the_server_records_who_trained_only_if_clients_keep_their_own_teachers(
+    settings: dict[str, Any], recorded: bool
+) -> None:
+    """Clients recorded here are not sent a past model in the next task."""
+    server = ServerState(torch.zeros(2))
+    for client in (3, 1, 3):
+        FLwF2T(**settings).receive(server, Update(client, {"theta": torch.zeros(2)}, 1, 1, 0.0))
+    assert {name: tensor.tolist() for name, tensor in server.tensors.items()} == (
+        {"trained": [1, 3]} if recorded else {}
+    )

@@ -20,10 +20,12 @@ from fedspecial.methods import pfeddil_slots as slots
 from fedspecial.methods.base import Method, QueryResult
 from fedspecial.methods.pfeddil import PFedDil, gate
 from fedspecial.methods.pfeddil_shuffle import shuffled
-from fedspecial.runs.build import load_benchmark, make_federation, prepare
+from fedspecial.objectives.classification import CLASSIFICATION
+from fedspecial.runs.build import prepare
+from fedspecial.runs.data import load_benchmark, make_federation
 from fedspecial.runs.directory import create
 from fedspecial.runs.evaluate import evaluate
-from toy_problems import begin, growing, images, learn, learn_settings, play, rotated_blobs, texts
+from toy_problems import accuracy, begin, growing, images, learn, learn_settings, play, rotated_blobs, texts
 
 MIB = 2**20
 ALWAYS_NEW: dict[str, Any] = {"threshold": 2.0, "max_slots": 3}
@@ -94,7 +96,7 @@ def test_a_new_slot_in_every_task_gives_separate_runs_of_fedavg(tmp_path: Path) 
     for task in (1, 2, 3):
         numbers = slots.known_classes(ours.server, [task])
         message = Broadcast(3, 0, slots.contents(ours.server, [task]), numbers=numbers)
-        found = ours.engine.runner.accuracy(0, message, ClientState(), ours.federation.domain(task).test)
+        found = accuracy(ours, 0, message, ours.federation.domain(task).test)
         assert found == alone[task - 1]["accuracy"][task - 1]
 
 
@@ -151,6 +153,30 @@ def test_a_slot_is_reused_if_its_familiarity_reaches_the_threshold(
     assert PFedDil(**settings)._choice(rho, task=4)["slot"] == slot
 
 
+@pytest.mark.parametrize(
+    ("settings", "choice", "usable"),
+    [
+        ({}, {"slot": 1}, True),
+        ({}, {"slot": 4}, True),  # the new task's slot
+        ({}, {"slot": 3}, False),
+        ({}, {"best": 1}, False),
+        ({}, {}, True),  # a client without samples
+        ({"new_slot": "best"}, {"slot": 4, "best": 2}, True),
+        ({"new_slot": "best"}, {"slot": 4, "best": 3}, False),
+        ({"new_slot": "best"}, {"slot": 3, "best": 2}, False),
+        ({"pool": "global"}, {"1": 0.5, "2": 0.25}, True),
+        ({"pool": "global"}, {"1": 0.5}, False),
+        ({"pool": "global"}, {"1": 0.5, "2": float("nan")}, False),
+        ({"pool": "global"}, {"1": 0.5, "3": 0.25}, False),
+    ],
+)
+def test_a_client_can_only_choose_its_own_slots_and_the_new_one(
+    settings: dict[str, Any], choice: dict[str, float], usable: bool
+) -> None:
+    """The client owns slots 1 and 2, and task 4 begins."""
+    assert (PFedDil(**settings)._problem_with_choice([1, 2], 4, choice) is None) == usable
+
+
 def test_familiarity_is_not_sent_to_the_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     results: list[QueryResult] = []
     answer = PFedDil.answer_query
@@ -199,18 +225,43 @@ def test_clients_train_different_slots_in_the_same_round(tmp_path: Path, monkeyp
 
 def test_a_slot_that_was_not_trained_is_not_owned() -> None:
     server = ServerState(torch.zeros(3), tensors={"aux": torch.zeros(2)})
-    slots.create(server, clients=2, tasks=4)
+    slots.create(server, clients=2)
+    slots.add_task(server, 2)
     slots.mark_trained(server, ["theta", "aux"], classes=2)
     slots.open_slot(server, 2)
     slots.assign(server, 0, 2, task=2)
     assert slots.current(server, 0) == 2
     assert slots.owned(server, 0) == [1]
+    slots.add_task(server, 3)
     slots.open_slot(server, 3)
     slots.assign(server, 0, 3, task=3)
     slots.mark_trained(server, ["slot/2"], classes=2)
     slots.mark_trained(server, ["slot/3"], classes=2)
     assert slots.owned(server, 0) == [1, 3]
     assert slots.owned(server, 1) == [1]
+
+
+def test_a_client_predicts_with_all_its_trained_slots_and_without_any_with_the_first_model() -> None:
+    server = ServerState(torch.tensor([1.0]))
+    slots.create(server, clients=2)
+    slots.add_task(server, 2)
+    message = PFedDil(signal="confidence").eval_broadcast(server, 0, 1)
+    assert ({name: vector.tolist() for name, vector in message.vectors.items()}, message.numbers) == (
+        {"theta": [1.0]},
+        {},
+    )
+    slots.mark_trained(server, ["theta"], classes=2)
+    slots.open_slot(server, 2)
+    slots.assign(server, 0, 2, task=2)
+    server.models["slot/2"].fill_(5.0)
+    slots.mark_trained(server, ["slot/2"], classes=3)
+    for client, models, classes in (
+        (0, {"theta": [1.0], "slot/2": [5.0]}, {1: 2, 2: 3}),
+        (1, {"theta": [1.0]}, {1: 2}),
+    ):
+        message = PFedDil(signal="confidence").eval_broadcast(server, client, 2)
+        assert {name: vector.tolist() for name, vector in message.vectors.items()} == models
+        assert slots.read_classes(message.numbers) == classes
 
 
 def test_with_a_global_pool_all_clients_have_the_same_slots(tmp_path: Path) -> None:
@@ -310,9 +361,11 @@ def test_each_slot_is_evaluated_once_per_sample(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(PFedDil, "_slot_prediction", lambda *args: calls.append(1) or prediction(*args))
     messages = [run.method.eval_broadcast(run.server, client, 3) for client in range(4)]
     test = run.federation.domain(1).test
-    together = run.engine.accuracy(lambda client: messages[client], test)
+    together = run.engine.scores(lambda client: messages[client], test, CLASSIFICATION.scoring(complete=False))[
+        "accuracy"
+    ]
     assert len(calls) == 3
-    apart = [run.engine.runner.accuracy(client, messages[client], ClientState(), test) for client in range(4)]
+    apart = [accuracy(run, client, messages[client], test) for client in range(4)]
     assert together == pytest.approx(sum(apart) / 4)
 
 
@@ -333,6 +386,8 @@ def test_shuffled_images_have_the_same_patches_in_another_order() -> None:
     assert not torch.equal(mixed, x)
     assert torch.equal(mixed.flatten(1).sort(1).values, x.flatten(1).sort(1).values)
     assert torch.equal(mixed[:, :, 8], x[:, :, 8])  # rows that do not fill a patch stay
+    tiny = torch.arange(9.0).view(1, 1, 3, 3)  # too small for four patches a side: every pixel is one
+    assert shuffled(tiny, "image", torch.Generator().manual_seed(0)).flatten().sort().values.tolist() == list(range(9))
     patches = {tuple(x[0, :, r : r + 2, c : c + 2].flatten().tolist()) for r in range(0, 8, 2) for c in range(0, 8, 2)}
     assert {
         tuple(mixed[0, :, r : r + 2, c : c + 2].flatten().tolist()) for r in range(0, 8, 2) for c in range(0, 8, 2)
@@ -345,6 +400,7 @@ def test_other_shuffled_samples_have_the_same_columns(kind: str) -> None:
     mixed = shuffled(x, kind, torch.Generator().manual_seed(0))
     assert not torch.equal(mixed, x)
     assert torch.equal(mixed.sort(0).values, x)
+    assert len({tuple(column.argsort().tolist()) for column in mixed.T}) > 1  # not whole samples
 
 
 def test_a_model_without_features_is_refused_unless_no_head_is_needed(tmp_path: Path) -> None:
@@ -363,8 +419,10 @@ def test_pfeddil_learns_texts(signal: str, tmp_path: Path) -> None:
 
 
 def test_pfeddil_learns_class_incremental_tasks(tmp_path: Path) -> None:
-    result = learn(tmp_path / "run", "pfeddil", growing(), rounds=6, kappa=0.0, **ALWAYS_NEW, **CNN)
-    fedavg = learn(tmp_path / "fedavg", "fedavg", growing(), rounds=6, **CNN)
+    # Equal clients: with few classes per client, the result would depend on which of them are sampled.
+    settings = {"rounds": 6, **CNN, "partition": "iid"}
+    result = learn(tmp_path / "run", "pfeddil", growing(), kappa=0.0, **ALWAYS_NEW, **settings)
+    fedavg = learn(tmp_path / "fedavg", "fedavg", growing(), **settings)
     assert result.matrix_masked is not None
     assert min(result.matrix_masked[-1]) > 0.9
     assert result.matrix[-1][0] > fedavg.matrix[-1][0] + 0.5

@@ -153,12 +153,13 @@ class TestLabels:
 
 class TestVector:
     @every_module
-    def test_every_weight_and_running_statistic_is_in_the_vector(self, make):
+    def test_every_trainable_weight_and_running_statistic_is_in_the_vector(self, make):
         module = make()
         model = FlatModel(module)
         statistics = sum(buffer.numel() for buffer in module.buffers() if buffer.is_floating_point())
-        assert model.layout.num_weights == count(module)
-        assert model.layout.size == count(module) + statistics
+        trainable = sum(weight.numel() for weight in module.parameters() if weight.requires_grad)
+        assert model.layout.num_weights == trainable
+        assert model.layout.size == trainable + statistics
         assert all(value.dtype in (torch.float32, torch.int64) for value in module.state_dict().values())
 
     @every_generator

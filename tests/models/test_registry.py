@@ -84,7 +84,7 @@ def test_the_cnn_accepts_images_of_other_sizes(shape):
         (
             "cnn",
             {"input_shape": (64,)},
-            r"model=cnn: needs images .* shape 64; mlp and logistic take any shape",
+            r"model=cnn: needs images .* shape 64; mlp and logistic take numbers of any shape",
         ),
         ("resnet18", {"input_shape": (32, 32)}, r"model=resnet18: needs images .* shape 32×32"),
         ("cnn", {"input_shape": (3, 4, 4)}, r"model=cnn: needs images of at least 8×8, .* shape 3×4×4"),

@@ -287,7 +287,7 @@ print(models.build("transformer", input_shape=(32,), num_classes=2, encoder="{na
 
 def test_a_packaged_encoder_loads_without_a_network(minilm: str) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", OFFLINE.format(name=minilm)], capture_output=True, text=True, timeout=120
+        [sys.executable, "-c", OFFLINE.format(name=minilm)], capture_output=True, text=True, timeout=240
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "384\n", "")
 

@@ -17,6 +17,7 @@ from fedspecial.runs import directory
 from fedspecial.runs.jobs import Job
 
 Matrix = list[list[float]]
+NO_RECORDS = Path("no records of searches")
 ABSENT = ("vlcs", "dn4il", "glue", "cifar100", "digit10-resnet18")
 TASKS = ["usps", "svhn", "femnist", "mnist"]
 
@@ -49,7 +50,7 @@ def write_run(job: Job, sample: Path, matrix: Matrix, tasks: Sequence[str] = TAS
         for t in range(rounds):
             seen = {name: row[j] * (t + 1) / rounds for j, name in enumerate(tasks[: i + 1])}
             lines.append({**round_, "task": i + 1, "round": t, "accuracy": seen})
-        lines.append({**finished, "task": i + 1, "name": tasks[i], "accuracy": row})
+        lines.append({**finished, "task": i + 1, "name": tasks[i], "accuracy": row, "metrics": {}})
     lines.append(done)
     (folder / "events.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
     result = json.dumps(result_of(lines).to_json())
@@ -65,7 +66,7 @@ ON_DISK: Absent = {
 def planned_jobs(requests: Sequence[StudyRequest], out: Path) -> StudyPlan:
     """The plan on a machine that has the data of Digit-10 and PACS, and no other data."""
     missing = {(request.scale, name): f"{name}: data files not found" for request in requests for name in ABSENT}
-    return plan(requests, out, None, {**missing, **ON_DISK})
+    return plan(requests, out, None, {}, {**missing, **ON_DISK})
 
 
 def write_studies(

@@ -38,7 +38,7 @@ def test_the_settings_of_every_grid_point_are_valid(study) -> None:
         assert set(study.benchmarks[scale]) <= set(SCALES[scale])
         for point in grid_points(study, StudyRequest(study.name, scale)):
             if point.row.method in methods.names():
-                settings = job_of(study, point, scale, 25, OUT).settings
+                settings = job_of(study, point, scale, 25, OUT, {}).settings
                 assert settings["method"] == point.row.method
                 assert study.sweep is None or settings[study.sweep.setting] == point.x
 
@@ -61,14 +61,15 @@ def test_the_default_value_of_a_sweep_is_a_run_of_main(name: str, scale: str) ->
 
 
 def test_tuned_settings_apply_to_their_method_unless_the_row_sets_them() -> None:
-    study, tuned = find("location"), SCALES["cpu"]["digit10"].tuned
-    lams = {
-        point.row.key: settings_of(study, point, "cpu").get("lam")
+    study, tuned = find("location"), {"special": {"lam": 0.05}, "special-c": {"lam": 0.3, "client_lr": 0.02}}
+    found = {
+        point.row.key: settings_of(study, point, "cpu", {("cpu", "digit10"): tuned})
         for point in grid_points(study, StudyRequest("location", "cpu"))
     }
-    assert lams["special"] == tuned["special"]["lam"]
-    assert lams["special-c"] == tuned["special-c"]["lam"]
-    assert lams["special-c lam=1.0"] == 1.0
+    assert found["special"]["lam"] == 0.05
+    assert "client_lr" not in found["special"]
+    assert (found["special-c"]["lam"], found["special-c"]["client_lr"]) == (0.3, 0.02)
+    assert (found["special-c lam=1.0"]["lam"], found["special-c lam=1.0"]["client_lr"]) == (1.0, 0.02)
 
 
 def test_a_run_requested_twice_is_planned_once() -> None:
@@ -81,11 +82,11 @@ def test_a_run_requested_twice_is_planned_once() -> None:
 def test_the_run_directory_depends_on_the_settings_but_not_on_the_location_of_run_and_data() -> None:
     study = find("main")
     point = grid_points(study, StudyRequest("main", "tiny"))[0]
-    job = job_of(study, point, "tiny", 25, OUT)
+    job = job_of(study, point, "tiny", 25, OUT, {})
     assert settings_key(job.settings) == settings_key({**job.settings, "out": "elsewhere", "data": "there"})
     assert settings_key(job.settings) != settings_key({**job.settings, "seed": 26})
     assert settings_key(job.settings) != settings_key({**job.settings, "client_lr": 0.01})
-    assert job.folder == job_of(study, point, "tiny", 25, OUT, "there").folder
+    assert job.folder == job_of(study, point, "tiny", 25, OUT, {}, "there").folder
 
 
 def test_runs_are_ordered_by_seed() -> None:

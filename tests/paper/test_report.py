@@ -16,22 +16,13 @@ from fedspecial.paper.grid import StudyRequest
 from fedspecial.paper.report import read_results, write_report
 from fedspecial.paper.tables import LEVELS, Column, ReportTable, TableRow, csv_text, latex, levels, markdown, tables_of
 from fedspecial.report.comparison import MeanStd
-from paper.study_factories import write_studies
+from paper.study_factories import NO_RECORDS, write_studies
 
-
-@pytest.fixture(scope="module")
-def written(studies: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("report") / "studies"
-    shutil.copytree(studies, folder)
-    write_report(folder, folder / "REPRODUCIBILITY.md")
-    return folder
-
-
-DEFAULTS = ("rounds: 10", "lam: 0.05", "alpha: 0.5", "server_lr: 1/i", "cap: 1500")
+DEFAULTS = ("rounds: 10", "lam: 0.1", "alpha: 0.5", "server_lr: 1/i", "cap: 1500")
 
 
 def test_the_main_table_can_be_recomputed_from_events(studies: Path) -> None:
-    table = next(table for table in tables_of(read_results(studies)[0]) if table.stem == "main-cpu-digit10")
+    table = next(table for table in tables_of(read_results(studies, NO_RECORDS)[0]) if table.stem == "main-cpu-digit10")
     found: dict[str, list[list[list[float]]]] = {}
     for folder in sorted((studies / "runs").glob("digit10-*")):
         events = [json.loads(line) for line in (folder / "events.jsonl").read_text().splitlines()]
@@ -51,7 +42,7 @@ def test_the_main_table_can_be_recomputed_from_events(studies: Path) -> None:
 def test_tables_need_only_settings_and_events(studies: Path, tmp_path: Path) -> None:
     bare = tmp_path / "bare"
     shutil.copytree(studies, bare, ignore=shutil.ignore_patterns("result.json", "README.md"))
-    for before, after in zip(read_results(studies), read_results(bare), strict=True):
+    for before, after in zip(read_results(studies, NO_RECORDS), read_results(bare, NO_RECORDS), strict=True):
         assert tables_of(before) == tables_of(after)
 
 
@@ -70,6 +61,18 @@ def test_every_table_is_written_in_three_formats_with_the_same_numbers(written: 
             assert shown.replace("-", "−") in text
             assert shown in tex
         assert tex.count(r"\\") == len(rows)
+
+
+def test_the_page_shows_matrices_as_heat_maps_of_the_shared_style(written: Path) -> None:
+    from fedspecial.report.heatmap import heat_map, style_sheet
+
+    page = (written / "index.html").read_text(encoding="utf-8")
+    assert style_sheet() in page
+    assert page.count('<table class="heat">') >= 2
+    cells = re.findall(r"<t[dh].*?</t[dh]>", heat_map(["<b>", "c"], [[0.975, 0.12], [0.374, None]]))
+    assert cells[1] == '<th scope="col">&lt;b&gt;</th>'
+    assert cells[4:6] == ['<td class="level-20 learned">97.5</td>', '<td class="level-2">12.0</td>']
+    assert cells[7:] == ['<td class="level-7">37.4</td>', '<td class="missing">·</td>']
 
 
 def test_every_figure_is_written_as_png_and_svg(written: Path) -> None:
@@ -105,6 +108,7 @@ def test_missing_data_is_reported(written: Path) -> None:
     assert "DN4IL: data files not found" in page
 
 
+@pytest.mark.usefixtures("blank_figures")
 def test_an_unfinished_study_is_reported(studies: Path, tmp_path: Path) -> None:
     folder = tmp_path / "part"
     shutil.copytree(studies, folder)
@@ -113,15 +117,21 @@ def test_an_unfinished_study_is_reported(studies: Path, tmp_path: Path) -> None:
     first = next(iter((folder / "runs").glob("digit10-special-25-*")))
     lines = (first / "events.jsonl").read_text().splitlines()[:-1]
     (first / "events.jsonl").write_text("\n".join(lines) + "\n")
-    sections = write_report(folder, folder / "REPRODUCIBILITY.md")
+    sections = write_report(folder, folder / "REPRODUCIBILITY.md", NO_RECORDS)
     main = sections[0].results
     assert 0 < main.finished < main.wanted
     assert "SPECIAL (seed 225)" in (folder / "index.html").read_text()
 
 
+def test_settings_without_a_recorded_search_are_noted_beside_the_numbers(written: Path) -> None:
+    note = "Digit-10: no search for settings was recorded; every method has the values of its preset."
+    assert note in (written / "index.html").read_text()
+    assert f"\n{note}\n" in (written / "REPRODUCIBILITY.md").read_text()
+
+
 def test_a_directory_without_studies_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="not a directory of studies"):
-        read_results(tmp_path)
+        read_results(tmp_path, NO_RECORDS)
 
 
 def test_the_list_of_claims_has_every_claim_with_its_verdict(written: Path) -> None:
@@ -129,11 +139,12 @@ def test_the_list_of_claims_has_every_claim_with_its_verdict(written: Path) -> N
     rows = [line for line in text.splitlines() if line.startswith("| ") and line.count(" | ") == 3]
     verdicts = [row.rsplit(" | ", 1)[1].removesuffix(" |") for row in rows if not row.startswith("| claim ")]
     assert len(verdicts) > 40
-    kinds = {"✓ holds", "✗ does not hold", "? undecided at this scale"}
+    kinds = {"✓ holds", "? undecided at this scale", "? too few seeds"}
     assert {verdict for verdict in verdicts if verdict in kinds} == kinds
     assert "fedspecial study main --scale cpu --seeds 25,225" in text
 
 
+@pytest.mark.usefixtures("blank_figures")
 def test_the_verdict_follows_the_runs(finished_run: Path, tmp_path: Path) -> None:
     def matrix(best: str):
         return lambda job: [[0.9 - 0.001 * draw_of(job) if job.method == best else 0.5] * 4] * 4
@@ -144,8 +155,8 @@ def test_the_verdict_follows_the_runs(finished_run: Path, tmp_path: Path) -> Non
     verdicts, explained = {}, {}
     for best in ("special", "fedavg"):
         folder = tmp_path / best
-        write_studies(folder, finished_run, [StudyRequest("main", "tiny", (25, 225))], matrix(best))
-        section = write_report(folder, folder / "claims.md")[0]
+        write_studies(folder, finished_run, [StudyRequest("main", "tiny")], matrix(best))
+        section = write_report(folder, folder / "claims.md", NO_RECORDS)[0]
         verdicts[best] = next(j.verdict for _, c, j in section.judged if "also above" in c.text)
         explained[best] = "We examined: the orientation of EMNIST's digits" in (folder / "claims.md").read_text(
             encoding="utf-8"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fedspecial.paper.claims.base import COUNTED, RULE, UNTESTED
+from fedspecial.paper.claims.base import COUNTED, FAILS, HOLDS, KIND_NOTES, RULE, UNTESTED, ClaimKind
 from fedspecial.paper.registry import find
 from fedspecial.paper.reproducibility import MARKS, reproducibility
 from fedspecial.paper.scales import SCALES
@@ -22,17 +22,30 @@ def claim_rows(text: str) -> list[list[str]]:
 
 
 def test_the_introduction_and_the_rule_are_those_of_the_generator() -> None:
-    introduction = reproducibility([]).partition("Claims:")[0]
+    introduction = reproducibility([]).partition("- Claims of the paper:")[0]
     assert TEXT.startswith(introduction)
     assert RULE in TEXT
 
 
-def test_the_headline_counts_are_those_of_the_rows() -> None:
-    rows = claim_rows(TEXT)
+def kind_of(claim: str) -> ClaimKind:
+    notes = {f" *({note})*": kind for kind, note in KIND_NOTES.items() if note}
+    return next((kind for note, kind in notes.items() if claim.endswith(note)), ClaimKind.PAPER)
+
+
+@pytest.mark.parametrize("kind", ClaimKind, ids=lambda kind: kind.name)
+def test_the_headline_counts_each_kind_of_claim_apart(kind: ClaimKind) -> None:
+    rows = [row for row in claim_rows(TEXT) if kind_of(row[0]) is kind]
     tested = [row for row in rows if row[2] != "–"]
-    counts = {kind: sum(row[3] == MARKS[verdict] for row in tested) for verdict, kind in COUNTED.items()}
+    counts = {text: sum(row[3] == MARKS[verdict] for row in tested) for verdict, text in COUNTED.items()}
     counts[UNTESTED] = len(rows) - len(tested)
-    assert f"Claims: {', '.join(f'{count} {kind}' for kind, count in counts.items())}." in TEXT
+    assert f"- {kind.value}: {', '.join(f'{count} {text}' for text, count in counts.items() if count)}.\n" in TEXT
+
+
+def test_three_seeds_confirm_and_refute_nothing_but_slopes_and_what_holds_by_construction() -> None:
+    decided = [row for row in claim_rows(TEXT) if row[3] in (MARKS[HOLDS], MARKS[FAILS])]
+    assert "seeds 25, 225, 2025;" in TEXT
+    for row in decided:
+        assert kind_of(row[0]) is ClaimKind.CONSTRUCTION or row[1].startswith("slope "), row
 
 
 @pytest.mark.parametrize("name", SECTIONS)
@@ -42,6 +55,6 @@ def test_a_section_has_the_texts_of_its_study(name: str) -> None:
     assert study.note in text
     labels = [at_scale.label for benchmarks in SCALES.values() for at_scale in benchmarks.values()]
     claims = {claim.text.format(benchmark=label) for claim in study.claims for label in labels}
-    rows = {row[0].removesuffix(" *(our question)*") for row in claim_rows(text)}
+    rows = {re.sub(r" \*\(.*\)\*$", "", row[0]) for row in claim_rows(text)}
     assert rows <= claims
     assert bool(rows) == bool(study.claims)

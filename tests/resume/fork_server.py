@@ -2,19 +2,20 @@
 be started and killed in a short time.
 
 One JSON line in: ``argv``, ``stdout`` and ``stderr`` (paths), ``folder`` (where to run), ``kill_at`` (arguments
-of `kill_points.kill_at`) and ``kill_after`` (seconds; a kill from outside). One JSON line out: the exit code, negative
-for a signal, and the seconds it took.
+of `kill_points.kill_at`), ``kill_after`` (seconds; a kill from outside) and ``draw`` (whether figures are drawn). One
+JSON line out: the exit code, negative for a signal, and the seconds it took.
 """
 
 from __future__ import annotations
 
-import functools
 import json
+import multiprocessing
 import os
 import signal
 import sys
 import time
 import traceback
+from multiprocessing import resource_tracker
 from typing import Any
 
 import kill_points
@@ -22,16 +23,22 @@ import torch
 from matplotlib.figure import Figure
 
 import fedspecial.runs.execute
+import figures
 from fedspecial.cli.main import main
 from fedspecial.data import catalogue
-from fedspecial.data.benchmarks import digits_shift
+from rendered_digits import rendered_once
 
 
 def warm_up() -> None:
-    """Do once what every child would repeat: render the digits, find the fonts."""
+    """Do once what every child would repeat: render the digits, find the fonts. The children's own processes are forked
+    as well, and files are not synced, which protects from a power failure, not from a kill."""
     torch.set_num_threads(1)
-    digits_shift.load = functools.cache(digits_shift.load)
-    catalogue.load("digits-shift", domains=("paper", "neon"), cap=200)
+    resource_tracker.ensure_running()  # one for all processes, or each would remove the shared memory of the others
+    forking = multiprocessing.get_context("fork")
+    multiprocessing.get_context = lambda method=None: forking
+    os.fsync = os.fstat
+    rendered_once().start()
+    catalogue.load("digits-shift")
     figure = Figure(layout="constrained")
     figure.add_subplot().set_title("warm")
     figure.savefig(os.devnull, format="png")
@@ -39,11 +46,13 @@ def warm_up() -> None:
 
 def child(request: dict[str, Any]) -> None:
     for number, path in ((1, request["stdout"]), (2, request["stderr"])):
-        os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT, 0o644), number)
+        os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOCTTY, 0o644), number)
     os.chdir(request["folder"])
     signal.signal(signal.SIGINT, signal.default_int_handler)
     if request["kill_at"]:
         kill_points.kill_at(*request["kill_at"])
+    if not request["draw"]:
+        Figure.savefig = figures.save_blank
     sys.argv = ["fedspecial", *request["argv"]]
     code = 1
     try:

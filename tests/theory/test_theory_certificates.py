@@ -112,6 +112,33 @@ def test_clipped_deltas_satisfy_the_clip_bound_and_larger_ones_are_a_bug():
     assert certify(log, delta_clip=0.5)[0].status == "bug in the run"
 
 
+BREACHES = {
+    "drift <= recursion": ("drift", {}),
+    "mean delta <= largest client delta": ("delta_norm", {}),
+    "largest client delta <= clip": ("max_client_delta", {"delta_clip": 1.0}),
+    "max delta <= measured B(t)": ("delta_norm", {}),
+    "max delta <= B(t)": ("delta_norm", {"grad_bound": 5.0}),
+    "measured B(t) <= B(t)": ("max_grad", {"grad_bound": 5.0}),
+}
+
+
+@pytest.mark.parametrize(("factor", "noticed"), [(1.0, False), (1 + 5e-6, False), (1 + 2e-5, True), (1.05, True)])
+@pytest.mark.parametrize("inequality", BREACHES)
+def test_only_rounding_is_tolerated(inequality, factor, noticed):
+    """One round in which all inequalities are equalities: gamma_G ½, lam 1, gamma_L E B = 0.05·4·5 = 1 = ‖Delta‖,
+    so that the distance is ½·1/(1 + 1) = ¼. Then one number is larger by 0.0005 %, 0.002 % or 5 %."""
+    event = {
+        "event": "round", "task": 2, "round": 0, "server_lr": 0.5, "client_lr": 0.05, "lam": 1.0, "mean_steps": 4.0,
+        "num_accepted": 4, "delta_norm": 1.0, "max_client_delta": 1.0, "drift": 0.25, "max_grad": 5.0,
+    }  # fmt: skip
+    name, assumed = BREACHES[inequality]
+    if inequality == "max delta <= B(t)":
+        del event["max_grad"]  # it is used only where no gradient was measured
+    (task,) = certify([{**event, name: factor * event[name]}], **assumed)
+    assert (inequality in [v.inequality for v in task.violations]) == noticed
+    assert (task.status == "holds") == (not noticed)
+
+
 def test_a_nan_drift_is_a_violation():
     log = events(np.ones((2, 3)), lam=0.5)
     log[1]["drift"] = float("nan")

@@ -15,6 +15,7 @@ from fedspecial.theory import (
     drift_radius_from_deltas,
     geometric_limit,
     special_c_drift_radius,
+    special_c_literal_drift_radius,
     surrogate,
 )
 from fedspecial.theory.simulation.problems import make_problem
@@ -156,7 +157,68 @@ def test_clipped_deltas_reach_at_most_the_clip_radius():
     assert drift_radius_from_deltas(0.5, [2.0] * 500, 0.25) == pytest.approx(cap)
 
 
-def test_the_drift_radius_of_special_c_is_smaller_by_twice_the_pseudo_steps():
+def test_the_radii_of_special_and_special_c_differ_by_twice_the_pseudo_step():
     cfg = RoundConfig(8, 4, 5, 20, 2, server_lr=0.5, client_lr=0.01, lam=0.25)
-    ratio = drift_radius(cfg, 2.0) / special_c_drift_radius(cfg.client_lr, 2.0, cfg.lam)
-    assert ratio == pytest.approx(2 * cfg.local_steps * cfg.server_lr)
+    special = drift_radius(cfg, 2.0)
+    assert special / special_c_drift_radius(2.0, cfg.lam) == pytest.approx(2 * 0.5 * 0.01 * 5)
+    assert special / special_c_literal_drift_radius(cfg.client_lr, 2.0, cfg.lam) == pytest.approx(2 * 0.5 * 5)
+
+
+def special_c_drifts(prox, gradients, client_lr, lam, server_lr):
+    """‖theta^t - a‖ after each round, a = 0. gradients: round, client, step, coordinate. S = 5 for an epoch."""
+    theta, drifts = np.zeros(gradients.shape[-1]), []
+    for round_gradients in gradients:
+        models = np.tile(theta, (gradients.shape[1], 1))
+        for step in range(gradients.shape[2]):
+            models = models - client_lr * round_gradients[:, step]
+            if prox == "penalty":
+                models = models - client_lr * 2 * lam * (models + client_lr * round_gradients[:, step])
+            elif prox == "step_scaled":
+                models = models / (1 + 2 * client_lr * lam)
+            elif prox == "step_literal" or (step + 1) % 5 == 0:
+                models = models / (1 + 2 * lam)
+        theta = theta + server_lr * (models.mean(axis=0) - theta)
+        drifts.append(float(np.linalg.norm(theta)))
+    return drifts
+
+
+def special_c_radius(prox, client_lr, grad_bound, lam):
+    if prox in ("step_scaled", "penalty"):
+        return special_c_drift_radius(grad_bound, lam)
+    steps = {"step_literal": 1, "epoch_literal": 5}[prox]
+    return special_c_literal_drift_radius(client_lr, grad_bound, lam, steps_per_pull=steps)
+
+
+PROXES = ["step_scaled", "step_literal", "epoch_literal", "penalty"]
+
+
+@pytest.mark.parametrize("prox", PROXES)
+def test_a_linear_loss_attains_the_radius_of_special_c(prox):
+    """All gradients are equal and of norm B = 1, so every triangle inequality of the proof is an equality."""
+    gradients = np.zeros((400, 3, 10, 2))
+    gradients[..., 0] = -1.0
+    drifts = special_c_drifts(prox, gradients, 0.1, 0.5, server_lr=0.5)
+    radius = special_c_radius(prox, 0.1, 1.0, 0.5)
+    assert drifts == sorted(drifts)
+    assert radius >= drifts[-1] >= 0.9999 * radius
+
+
+@law
+@given(st.integers(0, 10**6), st.sampled_from(PROXES), st.floats(0.01, 0.5), st.floats(0.05, 1.0))
+def test_no_gradients_of_bounded_norm_leave_the_radius_of_special_c(seed, prox, client_lr, lam):
+    """2·gamma_L·lam <= 1 throughout, as the penalty needs it."""
+    rng = np.random.default_rng(seed)
+    gradients = rng.normal(size=(8, 4, 10, 3)) + 2 * rng.normal(size=3)
+    gradients *= 2.0 / np.linalg.norm(gradients, axis=-1, keepdims=True)
+    drifts = special_c_drifts(prox, gradients, client_lr, lam, server_lr=rng.uniform(0.1, 1))
+    assert max(drifts) <= special_c_radius(prox, client_lr, 2.0, lam) * (1 + 1e-12)
+
+
+def test_the_radius_of_the_printed_prox_does_not_hold_for_the_scaled_one():
+    """gamma_L = 0.1, lam = 1/2, B = 1: after one round of 10 steps the drift is 1 - 1.1^-10 = 0.614, and
+    gamma_L B / (2 lam) is 0.1."""
+    gradients = np.full((1, 1, 10, 1), -1.0)
+    (drift,) = special_c_drifts("step_scaled", gradients, 0.1, 0.5, server_lr=1.0)
+    assert drift == pytest.approx(1 - 1.1**-10)
+    assert special_c_literal_drift_radius(0.1, 1.0, 0.5) == pytest.approx(0.1)
+    assert special_c_drift_radius(1.0, 0.5) == 1.0

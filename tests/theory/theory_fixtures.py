@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from fedspecial.theory import Constants, RoundConfig
 
-law = settings(deadline=None, max_examples=60, derandomize=True)
+law = settings(max_examples=60, derandomize=True)
 
 CFG = RoundConfig(
     num_clients=8, clients_per_round=4, local_steps=5, rounds=20, task_index=4,

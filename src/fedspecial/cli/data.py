@@ -79,12 +79,14 @@ def check(
     The exit code is 0 if all data can be used, even if there is less than was published (--strict: then 2), and 2
     if anything is missing or cannot be read.
     """
+    from fedspecial import objectives
     from fedspecial.data import check as checking
 
     config = _config(name, settings, data)
+    settings_of_load = {**_load_settings(config), "targets": objectives.find(str(config.objective)).targets}
     found = []
     with _progress() as progress:
-        for finding in checking.check(str(config.benchmark), progress=progress, **_load_settings(config)):
+        for finding in checking.check(str(config.benchmark), progress=progress, **settings_of_load):
             found.append(finding)
             _say(f"{MARKS[finding.level]} {finding.line}")
     bad = sum(finding.level == "bad" for finding in found)

@@ -9,8 +9,10 @@ from typing import Annotated
 import typer
 
 from fedspecial.cli.console import err, one_line_errors, out
+from fedspecial.cli.flower_operations import operations, read_head, read_key
 
 app = typer.Typer(help="Run a real federation on Flower: app, keys, demo, audit log.", no_args_is_help=True)
+app.add_typer(operations)
 
 
 @app.command()
@@ -123,17 +125,23 @@ def audit(
     head: Annotated[
         str | None,
         typer.Option(
-            metavar="HASH", help="Hash of a line that must be in the log, from the model card or finished.json."
+            metavar="HASH",
+            help="Hash of a line that must be in the log, from the model card, or the file audit-head.json of a site.",
         ),
     ] = None,
+    key: Annotated[
+        str | None, typer.Option(metavar="KEY", help="The server's public key, or the file signing.pub.")
+    ] = None,
 ) -> None:
-    """Check that no line of an audit log was edited, removed or moved; with --head, also that it was not truncated.
+    """Check that no line of an audit log was edited, removed or moved, and its signatures.
+
+    With --head, also that it was not truncated; with --key, that the server whose key it is has signed it.
 
     Example:  fedspecial flower audit runs/a/audit.jsonl --head 5f3c…
     """
     from fedspecial.flower.governance.audit import verify
 
-    report = verify(file, head)
+    report = verify(file, read_head(head), read_key(key))
     counted = ", ".join(f"{number} {outcome}" for outcome, number in sorted(report.outcomes.items())) or "none"
     repeated = sum(number - 1 for number in report.attempts.values())
     _print(f"{report.lines} lines; rounds: {counted}; {repeated} repeated attempts")
@@ -141,6 +149,7 @@ def audit(
         _print(f"  site {site}: {report.updates[site]} updates used, {report.refusals[site]} replies refused")
     for note in report.notes:
         _print(f"note: {note}")
+    _print(f"{report.signed} lines signed with the key {report.key}" if report.key else "the log is not signed")
     _print(f"head {report.head}")
     for problem in report.problems:
         _print(f"NOT INTACT: {problem}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,8 +13,9 @@ import click
 import typer
 
 from fedspecial import __version__, config
-from fedspecial.cli import data, flower, study, theory
+from fedspecial.cli import data, flower, study, theory, tuning, ui
 from fedspecial.cli.console import err, fail, one_line_errors, out, seeds_of
+from fedspecial.cli.predict import predict
 from fedspecial.cli.settings import CommandWithSettings, DataOption, SettingsArgument, given_settings, print_settings
 from fedspecial.errors import InputError
 from fedspecial.runs import directory
@@ -145,6 +147,9 @@ def evaluate(
             out.print(f"{name}: {100 * accuracy:.2f} %", markup=False)
 
 
+app.command("predict")(predict)
+
+
 @app.command("list")
 def list_(
     what: Annotated[str, typer.Argument(metavar="methods|benchmarks|models|settings")],
@@ -193,25 +198,29 @@ def schema() -> None:
     print(json.dumps(settings_schema(), indent=1, ensure_ascii=False))
 
 
-for command in (study.study, study.report, study.tune):
+for command in (study.study, study.report, tuning.tune, ui.ui):
     app.command()(command)
 
 
 def _resume_with_progress(folder: Path, execution: config.Settings | None = None) -> None:
     """Execute the run of a directory, show its progress and print its result."""
     from fedspecial.cli.progress import RunProgress
-    from fedspecial.cli.tables import matrix_table, result_line
+    from fedspecial.cli.tables import matrix_table, metrics_table, result_line
     from fedspecial.runs import api
 
     progress = RunProgress(out, folder)
     try:
         with progress.showing():
-            result: Result = api.resume(folder, listeners=[progress], **(execution or {}))
+            result: Result = api.resume(folder, listeners=[progress], progress=False, **(execution or {}))
     except KeyboardInterrupt:
         err.print(f"\nstopped; continue with: fedspecial resume {folder}", markup=False)
         sys.exit(130)
-    out.print(matrix_table(f"{result.method} on {result.benchmark}", result.tasks, result.matrix))
-    out.print(result_line(result))
+    out.print(matrix_table(f"{result.method} on {result.benchmark}", result.tasks, result.matrix, result.scale))
+    out.print(result_line(result), markup=False)
+    if (further := metrics_table(result)) is not None:
+        out.print(further)
+    for text in result.warnings:
+        out.print(f"warning: {text}", markup=False)
     out.print(f"all files are in {folder}", markup=False)
 
 
@@ -235,18 +244,27 @@ def _compare_with_progress(given: config.Settings) -> Comparison:
 
 def _print_comparison(benchmark: str, comparison: Comparison, matrices: bool) -> None:
     from fedspecial.cli.tables import comparison_table, matrix_table, result_line
-    from fedspecial.report.comparison import mean_matrix
+    from fedspecial.report.comparison import mean_matrix, warning_lines
 
     if matrices:
         for name, runs in comparison.results.items():
             seeds = ", ".join(str(r.seed) for r in runs)
-            out.print(matrix_table(f"{name} on {benchmark} (seed {seeds})", runs[0].tasks, mean_matrix(runs)))
+            out.print(
+                matrix_table(f"{name} on {benchmark} (seed {seeds})", runs[0].tasks, mean_matrix(runs), runs[0].scale)
+            )
             if len(runs) == 1:
                 out.print(result_line(runs[0]) + "\n")
     seeds = ", ".join(str(r.seed) for r in next(iter(comparison.results.values())))
     title = f"{benchmark}, seeds {seeds}: per cent, mean ± standard deviation"
     out.print(comparison_table(title, list(comparison.summaries.values())))
+    for line in warning_lines(comparison.results):
+        out.print(line, markup=False)
     out.print(f"all files are in {comparison.folder}; see comparison.png and comparison.md there", markup=False)
+
+
+def _said_once(message: str) -> str:
+    """The message without a repeated sentence: both click and typer add the same hint to an unknown command."""
+    return " ".join(dict.fromkeys(re.split(r"(?<=[.?]) ", message)))
 
 
 def main() -> None:
@@ -257,7 +275,7 @@ def main() -> None:
             error.show()
             sys.exit(error.exit_code)
         context = getattr(error, "ctx", None)
-        fail(f"{error.format_message()} (see {context.command_path if context else 'fedspecial'} --help)")
+        fail(f"{_said_once(error.format_message())} (see {context.command_path if context else 'fedspecial'} --help)")
     except (KeyboardInterrupt, click.Abort):
         sys.exit(130)
     except BrokenPipeError:

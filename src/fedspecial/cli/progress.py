@@ -22,6 +22,7 @@ from fedspecial.core.events import (
     UpdateRefused,
     WorkerLost,
 )
+from fedspecial.report.scale import ACCURACY, Scale
 
 
 def _bar(console: Console, *more: ProgressColumn) -> Progress:
@@ -36,6 +37,7 @@ class RunProgress:
     def __init__(self, console: Console, folder: Path) -> None:
         self._console, self._folder = console, folder
         self._tasks: list[str] = []
+        self._scale = ACCURACY
         self._rounds = self._done = self._first = 0
         self._began = time.monotonic()
         self._bar = _bar(console) if console.is_terminal else None
@@ -70,6 +72,7 @@ class RunProgress:
 
     def _start(self, event: RunStarted) -> None:
         self._tasks, self._rounds, self._began = event.tasks, event.rounds, time.monotonic()
+        self._scale = Scale.of(event.metric)
         names = " → ".join(event.tasks)
         self._say(f"run directory: {self._folder}")
         self._say(f"{event.method} on {event.benchmark}, seed {event.seed}, {event.num_weights:,} weights: {names}")
@@ -83,7 +86,8 @@ class RunProgress:
             self._say(f"task {event.task} round {event.round + 1}: no usable update, the model stays as it was")
         name = self._tasks[event.task - 1]
         accuracy = event.accuracy.get(name)
-        shown = f"accuracy {100 * accuracy:5.1f} %" if accuracy is not None else ""
+        shown = "" if accuracy is None else f"{self._scale.title} {self._scale.text(accuracy, 1):>5s}"
+        shown += " %" if shown and self._scale.in_percent else ""
         text = f"task {event.task}/{len(self._tasks)} {name}  round {event.round + 1:2d}/{self._rounds}  {shown}"
         if self._bar is not None:
             self._bar.update(self._line, completed=self._done, description=text)

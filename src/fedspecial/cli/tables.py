@@ -6,28 +6,48 @@ from collections.abc import Sequence
 
 from rich.table import Table
 
-from fedspecial.report.comparison import Summary, percent_text
-from fedspecial.report.model_card import percent
+from fedspecial.core.privacy import privacy_lines
+from fedspecial.metrics.matrix import Matrix
+from fedspecial.report.comparison import Summary
+from fedspecial.report.model_card import plain
 from fedspecial.report.result import Result
+from fedspecial.report.scale import ACCURACY, Scale, title_of
 
 
-def matrix_table(title: str, tasks: Sequence[str], matrix: Sequence[Sequence[float]]) -> Table:
+def matrix_table(title: str, tasks: Sequence[str], matrix: Matrix, scale: Scale = ACCURACY) -> Table:
     """Accuracies after each task (rows) on every domain (columns); the diagonal is bold: the domain just learned."""
     table = Table(title=title, title_justify="left", title_style="bold")
-    table.add_column("accuracy in %")
+    table.add_column(scale.label.replace("per cent", "%"))
     for name in tasks:
         table.add_column(name, justify="right")
     for i, row in enumerate(matrix):
-        cells = [f"[bold]{100 * v:.1f}[/]" if i == j else f"{100 * v:.1f}" for j, v in enumerate(row)]
+        cells = [f"[bold]{scale.cell(v)}[/]" if i == j else scale.cell(v) for j, v in enumerate(row)]
         table.add_row(f"after {tasks[i]}", *cells)
     return table
 
 
 def result_line(result: Result) -> str:
-    line = f"ACC {percent(result.acc)}   BWT {percent(result.bwt)}   worst drop {percent(result.worst_drop)}"
+    text = result.scale.text
+    line = f"ACC {text(result.acc)}   BWT {text(result.bwt)}   worst drop {text(result.worst_drop)}"
     if result.acc_masked is not None:
-        line += f"   (task-masked: ACC {percent(result.acc_masked)}   BWT {percent(result.bwt_masked)})"
-    return line
+        line += f"   (task-masked: ACC {text(result.acc_masked)}   BWT {text(result.bwt_masked)})"
+    privacy = privacy_lines(result.privacy) if result.privacy else []
+    return "\n".join([line, *privacy, *result.notes])
+
+
+def metrics_table(result: Result) -> Table | None:
+    """Further metrics on every domain at the end of the run; None if there are none."""
+    rows = {name: matrix[-1] for name, matrix in result.metrics.items()}
+    rows = {name: row for name, row in rows.items() if not any(isinstance(value, list) for value in row)}
+    if not rows:
+        return None
+    table = Table(title="further metrics after the last task", title_justify="left")
+    table.add_column("")
+    for name in result.tasks:
+        table.add_column(name, justify="right")
+    for name, row in rows.items():
+        table.add_row(title_of(name), *map(plain, row))
+    return table
 
 
 def comparison_table(title: str, summaries: Sequence[Summary]) -> Table:
@@ -36,15 +56,15 @@ def comparison_table(title: str, summaries: Sequence[Summary]) -> Table:
     table.add_column("method")
     for column in ("ACC", "BWT", "worst drop", "s/round", "MB ↑/↓"):
         table.add_column(column, justify="right")
-    best = max(summary.acc.mean for summary in summaries if summary.acc is not None)
+    best = max((summary.acc.mean for summary in summaries if summary.acc is not None), default=None)
     for summary in summaries:
-        acc = percent_text(summary.acc)
+        acc = summary.text(summary.acc)
         bold = summary.acc is not None and summary.acc.mean == best
         table.add_row(
             summary.method,
             f"[bold]{acc}[/]" if bold else acc,
-            percent_text(summary.bwt),
-            percent_text(summary.worst_drop),
+            summary.text(summary.bwt),
+            summary.text(summary.worst_drop),
             f"{summary.seconds_per_round:.2f}",
             f"{summary.bytes_up / 1e6:.1f}/{summary.bytes_down / 1e6:.1f}",
         )

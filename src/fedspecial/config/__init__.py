@@ -1,6 +1,7 @@
 """Settings of a run, the same in a YAML file, on the command line and in `fedspecial.run(...)`.
 
-settings  the common settings: types, defaults, ranges, descriptions
+settings  the common settings: defaults, ranges, descriptions
+values    their types
 sources   key=value arguments, files, presets
 resolve   how they are merged and checked
 describe  what is shown of them: tables and the JSON schema
@@ -9,16 +10,7 @@ Nothing here imports torch before a method's class is needed.
 """
 
 from fedspecial.config.resolve import RunSettings, check_common, merge_settings, resolve, unknown_setting
-from fedspecial.config.settings import (
-    EXECUTION,
-    GROUPS,
-    Config,
-    GivenObject,
-    Settings,
-    data_folder,
-    given_object,
-    is_given_object,
-)
+from fedspecial.config.settings import EXECUTION, GROUPS, Config, data_folder
 from fedspecial.config.sources import (
     benchmark_of_preset,
     parse_settings,
@@ -27,6 +19,7 @@ from fedspecial.config.sources import (
     read_run_file,
     read_settings,
 )
+from fedspecial.config.values import GivenObject, Settings, given_object, is_given_object
 
 __all__ = [
     "EXECUTION",

@@ -7,26 +7,34 @@ can record its settings before anything slow is imported; `resolve` also checks 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from fedspecial.config.settings import Config, Settings, is_given_object
+from fedspecial.config.aggregation_settings import check_aggregation
+from fedspecial.config.paths import absolute_paths
+from fedspecial.config.privacy_settings import check_privacy
+from fedspecial.config.settings import Config
 from fedspecial.config.sources import preset_settings
+from fedspecial.config.values import Settings, is_given_object, plain_value
 from fedspecial.errors import InputError, did_you_mean
 
 if TYPE_CHECKING:
     from fedspecial.methods.base import Method
+    from fedspecial.objectives.base import Objective
 
 
 @dataclass(frozen=True)
 class RunSettings:
-    """All settings of a run, checked: the common ones and the method with its own."""
+    """All settings of a run, checked: the common ones, the method with its own, and the objective."""
 
     config: Config
     method: Method
+    objective: Objective
 
     def flat(self) -> Settings:
         """Every setting by name, defaults included; resolving them again gives the same run."""
@@ -36,20 +44,63 @@ class RunSettings:
 
 def merge_settings(given: Mapping[str, Any]) -> Settings:
     """The user's settings on top of the preset; all are checked except the method's own."""
-    settings = dict(given)
+    settings = absolute_paths(_plain_settings(given))
+    if "tracker" in settings:  # one tracker or several: both words are natural
+        settings["trackers"] = settings.pop("tracker")
     chosen = settings.get("benchmark", Config().benchmark)
     preset = {} if is_given_object(chosen) else preset_settings(str(chosen))
+    preset |= _settings_for_kind(preset.pop("kinds", {}), preset, settings)
     by_method = [preset.pop("methods", {}), settings.pop("methods", {})]
     base = {**preset, **{k: v for k, v in settings.items() if k != "benchmark" or "benchmark" not in preset}}
     base |= _dependent_settings(settings, preset)
     config = check_common({k: v for k, v in base.items() if k in Config.model_fields})
-    from fedspecial import methods
+    from fedspecial import methods, objectives
 
     methods.check_name(config.method)
+    if isinstance(config.objective, str):
+        objectives.check_name(config.objective)
     own = {key: value for part in by_method for key, value in _of_method(part, config.method).items()}
     if settings.get("mu") is not None:
         own.pop("lam", None)  # λ and μ exclude each other, and the user's choice wins over the preset's
     return _collect_options({**own, **base, **config.model_dump(include={"benchmark", "method"})}, config)
+
+
+def _plain_settings(given: Mapping[str, Any]) -> Settings:
+    """Settings are saved in config.yaml, so a function or another Python object cannot be one."""
+    settings: Settings = {}
+    for key, value in given.items():
+        try:
+            settings[key] = plain_value(value)
+        except TypeError:
+            name = str(given.get("method", Config().method))
+            if key not in Config.model_fields and key not in (own := _own_settings(name)):
+                raise unknown_setting(key, name, own) from None
+            raise InputError(f"{key}={value}: a Python object, which cannot be saved as a setting") from None
+    return settings
+
+
+def _own_settings(method: str) -> list[str]:
+    from fedspecial import methods
+
+    methods.check_name(method)
+    return [field.name for field in fields(methods.find(method))]
+
+
+_ADAPTIVE_SERVER = ("adam", "yogi", "adagrad")
+"""Their steps have about the size of server_lr in each weight, whatever the size of the mean delta."""
+
+
+def _settings_for_kind(by_kind: Mapping[str, Settings], preset: Settings, settings: Settings) -> Settings:
+    """The part of a preset that depends on the kind of the data, which is found by looking at the files."""
+    if not by_kind:
+        return {}
+    from fedspecial.data import catalogue
+
+    kind_of = catalogue.entry(str(preset["benchmark"])).kind_of
+    folder = settings.get("data") or os.environ.get(catalogue.VARIABLE)
+    # Without data the run is refused later; until then any kind will do.
+    found = kind_of(Path(folder)) if kind_of and folder and Path(folder).exists() else next(iter(by_kind))
+    return dict(by_kind[found])
 
 
 def _dependent_settings(settings: Settings, preset: Settings) -> Settings:
@@ -69,6 +120,8 @@ def _dependent_settings(settings: Settings, preset: Settings) -> Settings:
         changes["encoder"] = None
     if model != preset.get("model") and "width" not in settings:
         changes["width"] = None
+    if settings.get("server_optimizer") in _ADAPTIVE_SERVER and "server_lr" not in settings:
+        changes["server_lr"] = 0.01
     return changes
 
 
@@ -97,24 +150,46 @@ def reader_options(benchmark: str) -> Mapping[str, Any]:
     return catalogue.entry(benchmark).options
 
 
-def resolve(settings: Mapping[str, Any], method: Method | None = None) -> RunSettings:
+def resolve(
+    settings: Mapping[str, Any], method: Method | None = None, objective: Objective | None = None
+) -> RunSettings:
     """Check the result of `merge_settings` completely, the method's own settings included.
 
-    method: an object that is used as it is, instead of one made from the settings
+    method, objective: objects that are used as they are, instead of those that the settings name
     """
     config = check_common({k: v for k, v in settings.items() if k in Config.model_fields})
     if method is None:
         own = {k: v for k, v in settings.items() if k not in Config.model_fields}
         method = _make_method(config.method, own)
-    method.check_settings(adaptive=config.optimizer != "sgd")
-    return RunSettings(config, method)
+    method.check_settings(adaptive=config.adaptive)
+    check_aggregation(config, method)
+    check_privacy(config, method)
+    objective = objective or _find_objective(config)
+    if type(method).needs_class_scores and not objective.class_scores:
+        raise InputError(
+            f"method={method.name}: it needs scores of classes, so it works only with objective=classification, "
+            f"not {objective.name}"
+        )
+    if config.batch_norm == "bank" and type(method).personal:
+        raise InputError(
+            f"batch_norm=bank: it needs a common model, but with method={method.name} clients have their own"
+        )
+    return RunSettings(config, method, objective)
+
+
+def _find_objective(config: Config) -> Objective:
+    from fedspecial import objectives
+
+    if not isinstance(config.objective, str):
+        raise InputError(f"objective={config.objective.object}: a Python object, which is not saved; pass it again")
+    return objectives.find(config.objective)
 
 
 def _make_method(name: str, own: Settings) -> Method:
     from fedspecial import methods
 
     kind = methods.find(name)
-    known = [field.name for field in fields(kind)]
+    known = _own_settings(name)
     for key in own:
         if key not in known:
             raise unknown_setting(key, name, known)

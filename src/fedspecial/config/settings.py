@@ -6,87 +6,28 @@ these fields. A method's own settings are the fields of its class.
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Collection
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
+from pydantic import ConfigDict, Field, model_validator
 
-Settings = dict[str, Any]
-"""Settings by name, as they are in a YAML file."""
-
-
-class GivenObject(BaseModel):
-    """Stands for a Python object that was passed to `fedspecial.run` instead of a name.
-
-    config.yaml records it as ``{object: NAME}``. The object itself is not saved, so the caller passes it again to
-    resume or evaluate the run.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    object: Annotated[str, Field(description="Name of the object, for the reader of config.yaml.")]
-
-    def __str__(self) -> str:
-        return f"a Python object ({self.object})"
+from fedspecial.config.aggregation_settings import AggregationSettings
+from fedspecial.config.privacy_settings import PrivacySettings
+from fedspecial.config.values import (
+    Count,
+    NameOrObject,
+    Names,
+    NonNegative,
+    Positive,
+    ServerLr,
+    Settings,
+    Workers,
+)
 
 
-def given_object(name: str) -> Settings:
-    """The value that config.yaml records for a Python object of that name."""
-    return GivenObject(object=name).model_dump()
-
-
-def is_given_object(value: object) -> bool:
-    """Whether a setting's value, parsed or as it is in config.yaml, stands for a Python object."""
-    return isinstance(value, GivenObject) or (isinstance(value, dict) and value.keys() == {"object"})
-
-
-def _split(value: object) -> object:
-    return tuple(part.strip() for part in value.split(",")) if isinstance(value, str) else value
-
-
-def _server_lr(value: object) -> object:
-    try:
-        if value == "1/i" or 0 <= float(value) < math.inf:  # type: ignore[arg-type]
-            return value
-    except (TypeError, ValueError):
-        pass
-    raise ValueError("expected 1/i or a number that is not negative")
-
-
-def _workers(value: object) -> object:
-    if value == "auto" or (isinstance(value, int) and not isinstance(value, bool) and value >= 1):
-        return value
-    raise ValueError("expected a whole number of at least 1, or auto")
-
-
-Names = Annotated[
-    tuple[str, ...],
-    BeforeValidator(_split),
-    WithJsonSchema(
-        {
-            "title": "names separated by commas",
-            "anyOf": [{"type": "array", "items": {"type": "string"}}, {"type": "string"}],
-        }
-    ),
-]
-NameOrObject = str | GivenObject
-Positive = Annotated[float, Field(gt=0)]
-NonNegative = Annotated[float, Field(ge=0)]
-Count = Annotated[int, Field(ge=1)]
-ServerLr = Annotated[Literal["1/i"] | NonNegative, BeforeValidator(_server_lr)]
-
-
-Workers = Annotated[
-    int | Literal["auto"],
-    BeforeValidator(_workers),
-    WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 1}, {"const": "auto"}], "title": "number or auto"}),
-]
-
-
-class Config(BaseModel):
+class Config(AggregationSettings, PrivacySettings):
     """All settings of a run except the method's own hyper-parameters."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, coerce_numbers_to_str=True)
@@ -118,6 +59,10 @@ class Config(BaseModel):
     method: str = Field(
         "special", description="Learning method: a name from `fedspecial list methods`, or file.py:Class."
     )
+    objective: NameOrObject = Field(
+        "classification",
+        description="Loss and metrics: classification, multilabel, regression, segmentation, or file.py:NAME.",
+    )
     seed: int = Field(25, ge=0, description="Seed from which all random numbers of the run are derived.")
     rounds: Count = Field(20, description="Communication rounds per task (T).")
     local_epochs: Positive | None = Field(
@@ -131,7 +76,11 @@ class Config(BaseModel):
     clients: Count = Field(8, description="Clients in the federation (M).")
     clients_per_round: Count = Field(4, description="Clients sampled in each round (N).")
     partition: Literal["dirichlet", "iid", "shards", "quantity", "sites"] = Field(
-        "dirichlet", description="How the samples of a domain are distributed over the clients."
+        "dirichlet",
+        description="How the samples of a domain are distributed over the clients; iid by default without classes.",
+    )
+    partition_by: str | None = Field(
+        None, description="Column by which dirichlet and shards distribute the samples; the class if not set."
     )
     alpha: Positive = Field(0.1, description="Concentration of the Dirichlet distribution; smaller is more skewed.")
     min_per_client: int = Field(
@@ -148,15 +97,37 @@ class Config(BaseModel):
     momentum: float = Field(0.0, ge=0, lt=1, description="Momentum of SGD.")
     weight_decay: NonNegative = Field(0.0, description="Weight decay of the optimizer.")
     server_lr: ServerLr = Field(
-        "1/i", description="Learning rate of the server (γ_G): 1/i in task i, as in the paper, or a fixed number."
+        "1/i",
+        description="Learning rate of the server (γ_G): 1/i in task i, as in the paper, or a number. If not set, 0.01 "
+        "for adam, yogi, adagrad.",
+    )
+    server_optimizer: Literal["sgd", "momentum", "adam", "yogi", "adagrad"] = Field(
+        "sgd", description="Optimizer of the server: plain steps (FedAvg), FedAvgM, FedAdam, FedYogi or FedAdagrad."
+    )
+    server_momentum: float = Field(0.9, ge=0, lt=1, description="β of server_optimizer=momentum.")
+    server_beta1: float | None = Field(
+        None, ge=0, lt=1, description="β1 of adam, yogi and adagrad at the server; 0.9 if not set, for adagrad 0."
+    )
+    server_beta2: float = Field(0.99, ge=0, lt=1, description="β2 of adam and yogi at the server.")
+    server_tau: Positive = Field(0.001, description="τ of adam, yogi and adagrad at the server, added to √v.")
+    server_optimizer_reset: bool = Field(
+        True, description="Let the server optimizer forget its momentum and scale at the beginning of each task."
     )
     weighting: Literal["uniform", "samples", "registered"] = Field(
         "uniform",
         description="Weights in the mean of the updates: equal, by sample count, or equal with the sum divided by M.",
     )
-    batch_norm: Literal["average", "mean-only", "local"] = Field(
+    batch_norm: Literal["average", "mean-only", "local", "bank"] = Field(
         "average",
-        description="BatchNorm statistics: averaged and anchored like weights, only averaged, or kept by each client.",
+        description="BatchNorm statistics: averaged and anchored like weights, only averaged, kept by each client, "
+        "or a set for each task.",
+    )
+    bank_temperature: NonNegative = Field(
+        0.2,
+        description="How softly batch_norm=bank mixes the statistics of tasks for a sample; 0: those that fit it best.",
+    )
+    bank_size: Count = Field(
+        16, description="Sets of statistics that batch_norm=bank keeps of earlier tasks; the most alike are merged."
     )
 
     model: NameOrObject = Field(
@@ -204,9 +175,21 @@ class Config(BaseModel):
     checkpoint_seconds: NonNegative = Field(
         10.0, description="Seconds between checkpoints within a task; one is always written at its end."
     )
+    trackers: Names | None = Field(
+        None,
+        description="Where numbers of every round are sent: csv, tensorboard, mlflow, wandb, trackio; one or several.",
+    )
     out: str | None = Field(
         None, description="The new run directory; runs/BENCHMARK-METHOD-NUMBER if not set. Never overwritten."
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _default_partition(cls, given: Any) -> Any:
+        """Without classes there is nothing that a Dirichlet distribution could be drawn over by default."""
+        if not isinstance(given, dict) or given.get("objective", "classification") == "classification":
+            return given
+        return given if given.get("partition_by") else {"partition": "iid", **given}
 
     @model_validator(mode="after")
     def _consistent(self) -> Config:
@@ -214,11 +197,25 @@ class Config(BaseModel):
             raise ValueError(f"clients_per_round={self.clients_per_round}: there are only clients={self.clients}")
         if self.local_steps is None and self.local_epochs is None:
             raise ValueError("local_epochs=null: set local_epochs or local_steps")
+        if self.partition_by is not None and self.partition not in ("dirichlet", "shards"):
+            raise ValueError(f"partition_by={self.partition_by}: only for partition=dirichlet or shards")
         return self
 
     def server_lr_of(self, task: int) -> float:
         """γ_G of task i: 1/i as in the paper, or a number."""
         return 1 / task if self.server_lr == "1/i" else float(self.server_lr)
+
+    @property
+    def adaptive(self) -> bool:
+        """Whether a round is more than plain SGD: another optimizer of the clients or of the server."""
+        return self.optimizer != "sgd" or self.server_optimizer != "sgd"
+
+    @property
+    def first_moment_decay(self) -> float:
+        """β1 of the server optimizer; FedAdagrad was proposed without momentum."""
+        if self.server_beta1 is not None:
+            return self.server_beta1
+        return 0.0 if self.server_optimizer == "adagrad" else 0.9
 
     def client_lr_of(self, task: int, round: int) -> float:
         """γ_L of a round: it decays every round and, with `client_lr_reset`, restarts at each task."""
@@ -232,22 +229,37 @@ class Config(BaseModel):
 
 GROUPS: dict[str, tuple[str, ...]] = {
     "Data": ("benchmark", "data", "domains", "cap", "holdout", "image_size", "on_bad", "options"),
-    "Training": ("method", "seed", "rounds", "local_epochs", "local_steps", "batch_size"),
-    "Clients": ("clients", "clients_per_round", "partition", "alpha", "min_per_client", "shared_proportions"),
+    "Training": ("method", "objective", "seed", "rounds", "local_epochs", "local_steps", "batch_size"),
+    "Clients": (
+        *("clients", "clients_per_round", "partition", "partition_by", "alpha", "min_per_client"),
+        "shared_proportions",
+    ),
     "Optimization": (
         *("client_lr", "client_lr_decay", "client_lr_reset", "optimizer", "momentum", "weight_decay"),
-        *("server_lr", "weighting", "batch_norm"),
+        *("server_lr", "server_optimizer", "server_momentum", "server_beta1", "server_beta2", "server_tau"),
+        *("server_optimizer_reset", "weighting", "batch_norm", "bank_temperature", "bank_size"),
     ),
+    "Aggregation": ("aggregation", "max_faulty", "clip_norm", "norm_limit"),
+    "Privacy": ("dp_clip", "dp_noise_multiplier", "dp_epsilon", "dp_delta"),
     "Model": ("model", "width", "encoder", "weights"),
     "Execution and output": (
         *("device", "precision", "deterministic", "threads", "workers", "engine", "ray_address"),
-        *("cpus_per_client", "gpus_per_client", "eval_every", "eval_cap", "estimate", "checkpoint_seconds", "out"),
+        *(
+            "cpus_per_client",
+            "gpus_per_client",
+            "eval_every",
+            "eval_cap",
+            "estimate",
+            "checkpoint_seconds",
+            "trackers",
+            "out",
+        ),
     ),
 }
 """The settings by topic, in the order in which they are shown."""
 
 
-EXECUTION = frozenset({"workers", "engine", "ray_address", "cpus_per_client", "gpus_per_client"})
+EXECUTION = frozenset({"workers", "engine", "ray_address", "cpus_per_client", "gpus_per_client", "trackers"})
 """Settings that say how a run is executed and not what it computes: they may change when it is resumed, and do not
 belong to its identity."""
 

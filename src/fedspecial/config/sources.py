@@ -8,7 +8,8 @@ from pathlib import Path
 
 import yaml
 
-from fedspecial.config.settings import Settings
+from fedspecial.config.paths import absolute_paths
+from fedspecial.config.values import Settings
 from fedspecial.errors import InputError
 
 
@@ -44,8 +45,11 @@ def read_settings(path: Path) -> Settings:
 
 
 def read_run_file(path: Path) -> Settings:
-    """Settings for a new run from a file, which may be the config.yaml of an earlier run."""
-    settings = read_settings(path)
+    """Settings for a new run from a file, which may be the config.yaml of an earlier run.
+
+    A relative path in the file starts from the folder of the file, or else from the current one.
+    """
+    settings = absolute_paths(read_settings(path), path.parent)
     settings.pop("about", None)
     settings.pop("out", None)
     return settings

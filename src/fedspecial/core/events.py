@@ -22,6 +22,8 @@ class Event(Protocol):
 
 @dataclass(frozen=True)
 class RunStarted:
+    """metric: name and range of the main metric of the objective; the fields `accuracy` of other events contain it"""
+
     event: ClassVar[str] = "run_started"
     method: str
     hyperparameters: dict[str, Any]
@@ -34,6 +36,11 @@ class RunStarted:
     num_buffers: int
     layout: str
     versions: dict[str, str]
+    objective: str = "classification"
+    metric: dict[str, Any] = field(default_factory=lambda: {"name": "accuracy", "low": 0.0, "high": 1.0})
+    num_frozen: int = 0
+    frozen_sha256: str | None = None
+    all_domains: bool = False
 
 
 @dataclass(frozen=True)
@@ -55,11 +62,16 @@ class RunResumed:
 
 @dataclass(frozen=True)
 class TaskStarted:
+    """majority: the share of the most frequent class among the domain's test samples, None where it is not known.
+    missing_classes: class → training and test samples, for each class that the domain lacks in one part or in both."""
+
     event: ClassVar[str] = "task_started"
     task: int
     name: str
     num_classes: int
     samples: int
+    majority: float | None = None
+    missing_classes: dict[str, tuple[int, int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -104,12 +116,15 @@ class WorkerLost:
 
 @dataclass(frozen=True)
 class RoundFinished:
-    """One round. `accuracy` maps domain names to accuracies where the round was evaluated.
+    """One round. `accuracy` maps domain names to accuracies where the round was evaluated; with another objective than
+    classification, to its main metric.
 
     delta_norm, max_client_delta, drift (the distance to the anchor) and theta_norm count weights only, not BatchNorm
     statistics. bytes_once: the part of bytes_down that is payloads, which are not sent again. plain_sgd: every step was
     the rate times a gradient and clients weigh the same, so that caps with a gradient bound apply. max_grad: the
     largest gradient of the local steps, where constants are estimated. metrics: further numbers of the method.
+    max_client_delta is None with differential privacy, where no number of a single update is recorded.
+    step_norm: norm of what the server multiplied by server_lr, where a server optimizer made it of the mean delta.
     """
 
     event: ClassVar[str] = "round"
@@ -125,7 +140,7 @@ class RoundFinished:
     samples: int
     loss: float | None
     delta_norm: float
-    max_client_delta: float
+    max_client_delta: float | None
     drift: float | None
     lam: float | None
     mu: float | None
@@ -138,6 +153,7 @@ class RoundFinished:
     metrics: dict[str, float] = field(default_factory=dict)
     theta_norm: float | None = None
     max_grad: float | None = None
+    step_norm: float | None = None
     plain_sgd: bool = True
     seconds: float = 0.0
     seconds_server: float = 0.0
@@ -207,7 +223,8 @@ class CertificateIssued:
 @dataclass(frozen=True)
 class TaskFinished:
     """A row of the accuracy matrix: the model after this task on every domain, seen or not; None where no site of a
-    real federation can test it."""
+    real federation can test it, or where the metric is not defined. With another objective than classification, its
+    main metric is in the place of the accuracy. metrics: name → value on every domain, beside the main metric."""
 
     event: ClassVar[str] = "task_finished"
     task: int
@@ -215,6 +232,7 @@ class TaskFinished:
     accuracy: list[float | None]
     accuracy_masked: list[float | None] | None = None
     seconds_evaluation: float = 0.0
+    metrics: dict[str, list[Any]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -71,11 +71,15 @@ def sync_file(path: Path) -> None:
 def write_atomic(path: Path, data: bytes) -> None:
     """Replace a file in one step: a reader, or a kill at any moment, sees the old one or the new one."""
     part = path.with_name(path.name + ".part")
-    with part.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(part, path)
+    try:
+        with part.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(part, path)
+    except OSError:
+        part.unlink(missing_ok=True)  # on a full disk, an unfinished file must not take the rest of the room
+        raise
     sync_file(path.parent)
 
 

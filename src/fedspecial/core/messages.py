@@ -80,7 +80,9 @@ class ServerState:
     theta:   the part of the global model that is averaged
     anchor:  the model that the server pulls `theta` towards; the drift and the certificates are measured from it
     models:  other vectors with the model's layout; when the head grows, they and the anchor grow with it
+    optimizer: the moments of the server optimizer, over the weights of each model that it has stepped
     tensors: everything else, such as the vectors of `Method.networks`
+    update_norms: norms of the last accepted updates of each client, with which new ones are compared (`norm_limit`)
     """
 
     theta: Tensor
@@ -88,6 +90,8 @@ class ServerState:
     models: Tensors = field(default_factory=dict)
     tensors: Tensors = field(default_factory=dict)
     numbers: Numbers = field(default_factory=dict)
+    optimizer: Tensors = field(default_factory=dict)
+    update_norms: dict[str, list[float]] = field(default_factory=dict)
 
 
 @dataclass
@@ -202,3 +206,9 @@ def _size_of(kinds: tuple[tuple[str, torch.dtype, torch.Size], ...]) -> int:
         offset = end
     length = len(json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode())
     return 8 + (length + 7) // 8 * 8 + offset
+
+
+def raw_bytes(tensor: Tensor) -> memoryview:
+    """A tensor's bytes in contiguous order, without a copy where it is contiguous already."""
+    flat = tensor.detach().cpu().contiguous().view(-1)
+    return memoryview(flat.view(torch.uint8).numpy())  # type: ignore[arg-type]

@@ -5,69 +5,30 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from fedspecial.core.batches import Batch
 from fedspecial.core.streams import stream
+from fedspecial.core.targets import TargetKind
+from fedspecial.data.input_arrays import kind_of, normalised, scale_and_shift
+from fedspecial.data.read_on_demand import (
+    Transform,
+)
+from fedspecial.data.samples import Domain, Samples, check_domain
+from fedspecial.data.schema import DataSchema, Kind, TableEncoding, TextEncoding
+from fedspecial.data.targets import (
+    convert,
+    is_class_labels,
+    names_of,
+    numbered,
+    output_names,
+    present_labels,
+)
 from fedspecial.errors import InputError
-
-
-@dataclass(frozen=True)
-class Samples:
-    """Inputs and labels, decoded, in memory or memory-mapped.
-
-    x: uint8 images (n, C, H, W), float32 features (n, d) or int64 tokens (n, length)
-    y: int64 labels (n,)
-    """
-
-    x: Tensor
-    y: Tensor
-
-    def __len__(self) -> int:
-        return len(self.y)
-
-    def take(self, rows: np.ndarray | Tensor | slice) -> Samples:
-        return Samples(self.x[rows], self.y[rows])
-
-    @staticmethod
-    def of(source: Any, name: str = "samples") -> Samples:
-        """From `Samples`, a pair of arrays, or a `torch.utils.data.Dataset`, which is read once and kept in memory."""
-        if isinstance(source, Samples):
-            return source
-        if isinstance(source, tuple) and len(source) == 2:
-            x, y = (torch.as_tensor(part) for part in source)
-        else:
-            items = [source[index] for index in range(len(source))]
-            if not items:
-                raise InputError(f"{name}: the data set is empty")
-            x = torch.stack([torch.as_tensor(item[0]) for item in items])
-            y = torch.as_tensor([int(item[1]) for item in items])
-        if x.dtype == torch.float64:
-            x = x.float()
-        if len(x) != len(y):
-            raise InputError(f"{name}: {len(x)} inputs but {len(y)} labels")
-        return Samples(x, y.long())
-
-
-@dataclass(frozen=True)
-class Domain:
-    """The data of one task.
-
-    sites: the training rows of each site, if the sites are given; None if the rows are to be partitioned
-    """
-
-    name: str
-    train: Samples
-    test: Samples
-    sites: tuple[np.ndarray, ...] | None = None
-
-    @staticmethod
-    def of(name: str, train: Any, test: Any) -> Domain:
-        """From arrays or data sets: ``Domain.of("scanner A", (x, y), (x_test, y_test))``."""
-        return Domain(name, Samples.of(train, f"domain '{name}' train"), Samples.of(test, f"domain '{name}' test"))
 
 
 @dataclass(frozen=True)
@@ -76,57 +37,121 @@ class Benchmark:
 
     mean, std:   normalise uint8 images per channel when a batch is made; other inputs are used as they are
     incremental: "domain" (every domain has the same labels) or "class" (each domain adds new labels)
+    targets:     what the targets are; without classes, `classes` are the names of the model's outputs
+    encoding:    how rows of a table or texts became inputs; None if the inputs were given as arrays
     """
 
     name: str
     domains: tuple[Domain, ...]
     classes: tuple[str, ...]
-    kind: Literal["image", "text", "table"] = "image"
+    kind: Kind = "image"
     mean: tuple[float, ...] = (0.5,)
     std: tuple[float, ...] = (0.5,)
     incremental: Literal["domain", "class"] = "domain"
     licence: str = "the user's own data"
+    targets: TargetKind = "classes"
+    encoding: TableEncoding | TextEncoding | None = None
+
+    def __post_init__(self) -> None:
+        if any(part.classes for domain in self.domains for part in (domain.train, domain.test)):
+            numbered_domains = tuple(_number_labels(domain, self.classes) for domain in self.domains)
+            object.__setattr__(self, "domains", numbered_domains)
 
     @staticmethod
-    def of(source: Benchmark | Sequence[Domain], name: str = "own data") -> Benchmark:
-        """A benchmark as it is, or one made of a list of domains with classes numbered from 0."""
+    def of(
+        source: Benchmark | Sequence[Domain], name: str = "own data", classes: Sequence[str] | None = None
+    ) -> Benchmark:
+        """A benchmark as it is, or one made of a list of domains.
+
+        classes: the names of the classes; label i is the i-th of them. Without it, the classes are the names or
+                 numbers that occur as labels in any of the domains.
+        """
         if isinstance(source, Benchmark):
-            return source
+            return source if classes is None else replace(source, classes=tuple(classes))
         if not source:
             raise InputError("benchmark: has no domains")
-        num_classes = 1 + max(int(domain.train.y.max()) if len(domain.train) else 0 for domain in source)
-        return Benchmark(name, tuple(source), tuple(map(str, range(num_classes))))
+        domains, named = tuple(source), names_of(source)
+        if classes is None and not named and all(is_class_labels(domain.train.y) for domain in domains):
+            labels = present_labels([part.y for domain in domains for part in (domain.train, domain.test)])
+            named = tuple(map(str, labels.tolist()))
+
+            def numbered_by_name(samples: Samples) -> Samples:
+                return replace(samples, y=torch.searchsorted(labels, samples.y), classes=named)
+
+            domains = tuple(replace(d, train=numbered_by_name(d.train), test=numbered_by_name(d.test)) for d in domains)
+        return Benchmark(name, domains, named if classes is None else tuple(classes), kind=kind_of(domains[0].train.x))
+
+    def with_transforms(self, transform: Transform | None = None, test_transform: Transform | None = None) -> Benchmark:
+        """The same domains with every input transformed when it is read: see `Domain.of`."""
+        return replace(
+            self,
+            domains=tuple(
+                replace(
+                    domain,
+                    train=Samples.of(domain.train, f"domain '{domain.name}' train", transform),
+                    test=Samples.of(domain.test, f"domain '{domain.name}' test", test_transform),
+                )
+                for domain in self.domains
+            ),
+        )
 
     @property
     def input_shape(self) -> tuple[int, ...]:
         return tuple(self.domains[0].train.x.shape[1:])
 
     @property
+    def schema(self) -> DataSchema:
+        """What a model that is trained on these domains needs to know about its inputs."""
+        x, encoding = self.domains[0].train.x, self.encoding
+        nested, images = not isinstance(x, Tensor) and x.is_nested, x.dtype == torch.uint8
+        return DataSchema(
+            self.kind,
+            self.classes if self.targets == "classes" else None,
+            None if nested else self.input_shape,
+            None if nested else str(x.dtype).removeprefix("torch."),
+            mean=self.mean if images else None,
+            std=self.std if images else None,
+            table=encoding if isinstance(encoding, TableEncoding) else None,
+            text=encoding if isinstance(encoding, TextEncoding) else None,
+        )
+
+    @property
     def task_names(self) -> list[str]:
         return [domain.name for domain in self.domains]
 
-    def inputs(self, x: Tensor) -> Tensor:
+    def inputs(self, x: Batch) -> Batch:
         """Inputs as the model expects them: images normalised, anything else unchanged."""
-        if x.dtype != torch.uint8:
+        if not isinstance(x, Tensor) or x.dtype != torch.uint8:
             return x
         if x.device not in self._scale_and_shift:
-            self._scale_and_shift[x.device] = self._make_scale_and_shift(x.device)
-        scale, shift = self._scale_and_shift[x.device]
-        return x.float().mul_(scale).add_(shift)
+            self._scale_and_shift[x.device] = scale_and_shift(self.mean, self.std, x.device)
+        return normalised(x, *self._scale_and_shift[x.device])
 
     @cached_property
     def _scale_and_shift(self) -> dict[torch.device, tuple[Tensor, Tensor]]:
         return {}
 
-    def _make_scale_and_shift(self, device: torch.device) -> tuple[Tensor, Tensor]:
-        """(x/255 − mean)/std as one multiplication and one addition per channel."""
-        mean, std = (torch.tensor(values, dtype=torch.float32).view(1, -1, 1, 1) for values in (self.mean, self.std))
-        return (1 / (255 * std)).to(device), (-mean / std).to(device)
-
     def held_out(self, share: float, seed: int) -> Benchmark:
         """The same domains with new test parts, for tuning: of each class, `share` of the training samples become the
-        test part, and the original test samples are left out."""
-        return replace(self, domains=tuple(_hold_out(domain, share, seed) for domain in self.domains))
+        test part, and the original test samples are left out. Without classes, samples are drawn from all."""
+        by_class = self.targets == "classes"
+        return replace(self, domains=tuple(_hold_out(domain, share, seed, by_class) for domain in self.domains))
+
+    def with_targets(self, kind: TargetKind) -> Benchmark:
+        """The same domains for an objective with such targets."""
+        if kind == self.targets:
+            return self
+        if self.incremental == "class":
+            raise InputError(f"benchmark '{self.name}': it adds classes with every domain, so it needs classification")
+
+        def converted(samples: Samples) -> Samples:
+            return replace(samples, y=convert(samples.y, kind))
+
+        domains = tuple(replace(d, train=converted(d.train), test=converted(d.test)) for d in self.domains)
+        names = output_names([part.y for d in domains for part in (d.train, d.test)], kind)
+        enough = len(self.classes) == len(names) or (kind == "masks" and len(self.classes) > len(names))
+        classes = self.classes if enough else names
+        return replace(self, domains=domains, classes=classes, targets=kind)
 
     def check(self) -> Benchmark:
         """Raise `InputError` if no run could use this benchmark; returns itself."""
@@ -137,9 +162,9 @@ class Benchmark:
             if names.count(name) > 1:
                 raise InputError(f"benchmark '{self.name}': the domain '{name}' occurs twice")
         for domain in self.domains:
-            _check_domain(domain, self.input_shape, len(self.classes))
-        if self.incremental == "domain":
-            _check_one_label_set(self.domains)
+            check_domain(domain, self.input_shape, len(self.classes), self.targets, self.kind == "table")
+        if self.incremental == "domain" and self.targets == "classes":
+            _check_common_labels(self.domains)
         return self
 
 
@@ -153,41 +178,37 @@ def domain_stream(seed: int, purpose: str, domain: str) -> np.random.Generator:
     return stream(seed, purpose, _STREAM_NAMES.get(domain, domain))
 
 
-def _hold_out(domain: Domain, share: float, seed: int) -> Domain:
+def _hold_out(domain: Domain, share: float, seed: int, by_class: bool) -> Domain:
     if domain.sites is not None:
         raise InputError(
             f"holdout={share:g}: cannot be used, because the rows of domain '{domain.name}' belong to given sites"
         )
     order = domain_stream(seed, "holdout", domain.name).permutation(len(domain.train))
-    labels = domain.train.y.numpy()[order]
+    labels = domain.train.y.numpy()[order] if by_class else np.zeros(len(order), dtype=np.int64)
     test = np.concatenate([order[labels == label][: round(share * (labels == label).sum())] for label in set(labels)])
     train = np.setdiff1d(order, test)
-    return Domain(domain.name, domain.train.take(train), domain.train.take(np.sort(test)))
+    columns = {name: values[train] for name, values in domain.columns.items()}
+    return Domain(domain.name, domain.train.take(train), domain.train.take(np.sort(test)), columns=columns)
 
 
-def _check_domain(domain: Domain, shape: Sequence[int], num_classes: int) -> None:
-    for part, samples in (("train", domain.train), ("test", domain.test)):
+def _number_labels(domain: Domain, classes: Sequence[str]) -> Domain:
+    """Labels that were given as names, by their positions among the classes of the benchmark."""
+
+    def renumbered(samples: Samples, part: str) -> Samples:
         where = f"domain '{domain.name}' {part}"
-        if len(samples) == 0:
-            raise InputError(f"{where}: has no samples")
-        if tuple(samples.x.shape[1:]) != tuple(shape):
-            found = "×".join(map(str, samples.x.shape[1:]))
-            raise InputError(f"{where}: inputs have shape {found}, expected {'×'.join(map(str, shape))}")
-        low, high = int(samples.y.min()), int(samples.y.max())
-        if low < 0 or high >= num_classes:
-            bad = low if low < 0 else high
-            raise InputError(f"{where}: label {bad} is outside 0…{num_classes - 1}")
-        if samples.x.is_floating_point() and bool(torch.isinf(samples.x).any()):
-            raise InputError(f"{where}: inputs contain infinity")
+        return Samples(samples.x, numbered(samples.y, samples.classes, classes, where)) if samples.classes else samples
+
+    return replace(domain, train=renumbered(domain.train, "train"), test=renumbered(domain.test, "test"))
 
 
-def _check_one_label_set(domains: Sequence[Domain]) -> None:
-    first = set(domains[0].train.y.tolist())
+def _check_common_labels(domains: Sequence[Domain]) -> None:
+    """A domain may lack a class that others have, but one that shares none with the earlier domains is an error."""
+    seen = set(domains[0].train.y.tolist())
     for domain in domains[1:]:
         labels = set(domain.train.y.tolist())
-        if labels != first:
-            odd = sorted(labels ^ first)
+        if not labels & seen:
             raise InputError(
-                f"domain '{domain.name}': its labels differ from those of '{domains[0].name}' (in only one of "
-                f"them: {odd}); a domain-incremental run needs one label set"
+                f"domain '{domain.name}': it shares no class with the domains before it; a domain-incremental run "
+                "needs one label set"
             )
+        seen |= labels

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedspecial.core.imports import is_object_name
+from fedspecial.core.targets import TargetKind
 from fedspecial.data.benchmarks import MODULES, built_in_entry
 from fedspecial.data.entry import Entry
 from fedspecial.data.loading.bad_rows import Notice, OnBad, ignore
@@ -22,6 +23,7 @@ from fedspecial.errors import InputError, did_you_mean
 
 if TYPE_CHECKING:
     from fedspecial.data.benchmark import Benchmark
+    from fedspecial.data.schema import DataSchema
 
 VARIABLE = "FEDSPECIAL_DATA"
 
@@ -57,6 +59,8 @@ def load(
     notice: Notice = ignore,
     progress: Progress = ignore,
     fresh: bool = False,
+    targets: TargetKind = "classes",
+    schema: DataSchema | None = None,
     **options: Any,
 ) -> Benchmark:
     """Load a benchmark and check it.
@@ -71,6 +75,8 @@ def load(
     notice:     called with one line of text about something the user should know
     progress:   called with the number of samples decoded so far and the total
     fresh:      read the files again, even if the cache has them
+    targets:    what the objective of the run needs
+    schema:     of a trained model: inputs are made as in its training, and classes are matched by name
     options:    the benchmark's own options, see its entry
     """
     if cap is not None and cap < 1:
@@ -84,15 +90,36 @@ def load(
         make_request(chosen, data, domains, **options),
         seed=seed,
         cap=cap,
-        image_size=image_size,
+        image_size=image_size or _trained_size(chosen, schema),
         on_bad=on_bad,
         cache=cache,
         fresh=fresh,
         notice=notice,
         progress=progress,
+        schema=schema,
+        targets=targets,
     )
     benchmark = chosen.load(request)
-    return (replace(benchmark, licence=chosen.licence) if chosen.licence else benchmark).check()
+    if name in MODULES and benchmark.targets == "classes" and targets not in ("classes", "any"):
+        # The numbers of classes would pass for values.
+        raise InputError(
+            f"benchmark={name}: its targets are classes, which this objective does not use; read other targets from "
+            "CSV or JSON lines (benchmark=folders), return them from a function of your own "
+            "(benchmark=file.py:function) or pass domains from Python"
+        )
+    benchmark = benchmark.with_targets(targets)
+    if chosen.licence:
+        benchmark = replace(benchmark, licence=chosen.licence)
+    if schema is not None:
+        from fedspecial.data.matching import match
+
+        benchmark = match(benchmark, schema, "the model")
+    return benchmark.check()
+
+
+def _trained_size(chosen: Entry, schema: DataSchema | None) -> int | None:
+    """The size of the images that a trained model expects; a user's function is called as the user says."""
+    return schema.image_size if schema is not None and chosen.kind is not None else None
 
 
 def make_request(

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from fedspecial.data import catalogue
+from fedspecial.data.absent_classes import describe_absent_classes
 from fedspecial.data.entry import Entry, Size
 from fedspecial.data.loading.bad_rows import ignore
 from fedspecial.data.loading.request import LoadRequest, Progress
@@ -81,7 +82,7 @@ def check(
 
 
 def _own_options(settings: dict[str, Any]) -> dict[str, Any]:
-    common = {"cap", "image_size", "seed", "on_bad", "cache", "notice", "fresh"}
+    common = {"cap", "image_size", "seed", "on_bad", "cache", "notice", "fresh", "targets"}
     return {key: value for key, value in settings.items() if key not in common}
 
 
@@ -112,6 +113,7 @@ def _domain(
     counts = f"{len(found.train):,} train, {len(found.test):,} test"
     level, remark = _against(entry.sizes.get(domain), len(found.train), len(found.test), settings.get("cap"))
     yield Finding(level, f"{domain}: {counts}, {shape}, {labels} labels{remark}")
+    yield from (Finding("ok", line) for line in describe_absent_classes(benchmark))
 
 
 def _against(published: Size | None, train: int, test: int, cap: int | None) -> tuple[Level, str]:
@@ -176,22 +178,27 @@ def _own_data(
             **{**settings, "on_bad": "skip", "notice": skipped.append},
         )  # fmt: skip
     except InputError as error:
+        yield from (Finding("bad", line) for line in skipped if "skipped" in line)
         yield Finding("bad", str(error))
         return
-    level: Level = "note" if settings.get("on_bad") == "skip" else "bad"
-    yield from (Finding(level, line) for line in skipped)
-    shape, classes = "×".join(map(str, benchmark.input_shape)), len(benchmark.classes)
+    lenient = settings.get("on_bad") == "skip"
+    yield from (Finding("bad" if "skipped" in line and not lenient else "note", line) for line in skipped)
+    shape = "×".join(map(str, benchmark.input_shape))
+    outputs = f"{len(benchmark.classes)} {'labels' if benchmark.targets == 'classes' else 'targets'}"
     for domain in benchmark.domains:
         sites = f", {len(domain.sites)} sites" if domain.sites else ""
         counts = f"{len(domain.train):,} train, {len(domain.test):,} test"
-        yield Finding("ok", f"{domain.name}: {counts}, {shape}, {classes} labels{sites}")
+        yield Finding("ok", f"{domain.name}: {counts}, {shape}, {outputs}{sites}")
+    yield from (Finding("note", line) for line in describe_absent_classes(benchmark))
 
 
 def _together(name: str, data: Path | None, domains: tuple[str, ...], settings: dict[str, Any]) -> Iterator[Finding]:
     """The domains form one benchmark: shapes and label sets must agree."""
     try:
-        catalogue.load(name, data=data, domains=domains, **{**settings, "on_bad": "skip"})
+        benchmark = catalogue.load(name, data=data, domains=domains, **{**settings, "on_bad": "skip"})
     except InputError as error:
         yield Finding("bad", str(error))
         return
-    yield Finding("ok", f"{len(domains)} domains agree in shape and labels")
+    lacking = len(describe_absent_classes(benchmark))
+    labels = f"share the label set; {lacking} of them lack a class" if lacking else "labels"
+    yield Finding("ok", f"{len(domains)} domains agree in shape and {labels}")

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from fedspecial.data.schema import Kind
+
 if TYPE_CHECKING:
     from fedspecial.data.benchmark import Benchmark
     from fedspecial.data.loading.request import LoadRequest
@@ -44,6 +46,7 @@ class Entry:
     md5:            published checksums by file name (`:content` for those of the decompressed bytes)
     sources:        where the files can be downloaded, by domain; "" for all domains
     options:        the options that only this benchmark has, with their defaults
+    kind_of:        the kind of the data in a folder or file, where it depends on the data
     needs_data:     False if the benchmark is built in and reads no files
     """
 
@@ -66,6 +69,7 @@ class Entry:
     md5: Mapping[str, str] = field(default_factory=dict)
     options: Mapping[str, Any] = field(default_factory=dict)
     incremental: Literal["domain", "class"] = "domain"
+    kind_of: Callable[[Path], Kind] | None = None
     needs_data: bool = True
 
     @property

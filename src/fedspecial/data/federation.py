@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
+import torch
 
-from fedspecial.data.benchmark import Benchmark, Domain
+from fedspecial.data.benchmark import Benchmark
+from fedspecial.data.read_on_demand import concatenated
+from fedspecial.data.samples import Domain, Samples
 
 
 class ClientRows(Protocol):
@@ -22,11 +25,13 @@ class Federation:
     """Domains and their partitions. A partition is made when its task begins.
 
     partition: (task, domain) → the rows of each client
+    separate:  the benchmark with the domains apart, where the training samples of all domains were joined
     """
 
     benchmark: Benchmark
     clients: int
     partition: Callable[[int, Domain], ClientRows]
+    separate: Benchmark | None = None
     _current: dict[int, ClientRows] = field(default_factory=dict)
     _outputs: dict[int, int] = field(default_factory=dict)
 
@@ -54,3 +59,26 @@ class Federation:
         if task not in self._outputs:
             self._outputs[task] = 1 + max(int(domain.train.y.max()) for domain in self.benchmark.domains[:task])
         return self._outputs[task]
+
+
+def with_all_domains(federation: Federation) -> Federation:
+    """The same clients, with their rows of all domains in every task; each domain keeps its own test samples."""
+    domains = federation.benchmark.domains
+    train = Samples(concatenated([d.train.x for d in domains]), torch.cat([d.train.y for d in domains]))
+    starts = np.cumsum([0, *(len(domain.train) for domain in domains)])
+    parts = [federation.partition(task, domain) for task, domain in enumerate(domains, start=1)]
+    joined = tuple(replace(domain, train=train, sites=None) for domain in domains)
+    rows = _AllRows(parts, starts)
+    benchmark = replace(federation.benchmark, domains=joined)
+    return Federation(benchmark, federation.clients, lambda task, domain: rows, separate=federation.benchmark)
+
+
+@dataclass(frozen=True)
+class _AllRows:
+    parts: Sequence[ClientRows]
+    starts: np.ndarray
+
+    def rows(self, client: int) -> np.ndarray:
+        return np.concatenate(
+            [start + part.rows(client) for part, start in zip(self.parts, self.starts[:-1], strict=True)]
+        )

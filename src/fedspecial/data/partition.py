@@ -53,13 +53,15 @@ def dirichlet(
 ) -> Partition:
     """For each class, the shares of the clients ~ Dirichlet(alpha), drawn again until every client has enough rows.
 
-    With a small alpha each client has few classes; with a large alpha all clients have similar data.
+    With a small alpha each client has few classes; with a large alpha all clients have similar data. No position in the
+    list of clients is favoured: before and after the redraws, every client has the same expected number of rows.
     """
     by_class = [np.flatnonzero(labels == label) for label in np.unique(labels)]
     if clients * min_per_client <= len(labels):
         for _ in range(redraws):
             shares = rng.dirichlet(np.full(clients, alpha), size=len(by_class))
-            counts = [_counts(share, len(rows)) for share, rows in zip(shares, by_class, strict=True)]
+            offsets = rng.random(len(by_class))
+            counts = [_counts(s, len(rows), u) for s, rows, u in zip(shares, by_class, offsets, strict=True)]
             if np.sum(counts, axis=0).min() >= min_per_client:
                 client_of_row = np.empty(len(labels), dtype=np.int64)
                 for rows, count in zip(by_class, counts, strict=True):
@@ -72,9 +74,14 @@ def dirichlet(
     )
 
 
-def _counts(shares: np.ndarray, total: int) -> np.ndarray:
-    """How many of `total` rows each client gets: the cumulative shares, rounded down."""
-    cuts = (np.cumsum(shares)[:-1] * total).astype(np.int64)
+def _counts(shares: np.ndarray, total: int, offset: float) -> np.ndarray:
+    """How many of `total` rows each client gets: its share of them, rounded up or down without bias.
+
+    With cumulative shares C, client m gets ⌊C_m·total + u⌋ − ⌊C_{m−1}·total + u⌋ rows. The mean of ⌊c + u⌋ over an
+    offset u that is uniform on [0, 1) is c, so the expected count of every client is its share times `total`. Without
+    an offset the last client would get half a row too many on average, and the first half a row too few.
+    """
+    cuts = np.minimum(np.cumsum(shares)[:-1] * total + offset, total).astype(np.int64)
     return np.diff(cuts, prepend=0, append=total)
 
 
@@ -116,7 +123,7 @@ def quantity(
     """Clients that differ only in size: the rows beyond `min_per_client` are divided by Dirichlet(alpha)."""
     _check_total(len(labels), clients, min_per_client)
     free = len(labels) - clients * min_per_client
-    counts = min_per_client + _counts(rng.dirichlet(np.full(clients, alpha)), free)
+    counts = min_per_client + _counts(rng.dirichlet(np.full(clients, alpha)), free, rng.random())
     return _cut(rng.permutation(len(labels)), counts)
 
 

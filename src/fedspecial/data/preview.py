@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedspecial.data.benchmark import Benchmark, Domain
+from fedspecial.data.absent_classes import absent_classes
+from fedspecial.data.benchmark import Benchmark
 from fedspecial.data.partition import Partition
+from fedspecial.data.samples import Domain
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -18,6 +20,9 @@ if TYPE_CHECKING:
 
 MAX_CLASSES = 10
 """The figure shows samples of at most this many classes; the bars show all classes."""
+
+MAX_FEATURES = 40
+"""At most this many columns of a table are named below the bars."""
 
 Texts = Sequence[Sequence[str]]
 
@@ -43,6 +48,8 @@ def draw(
     for row, (domain, partition) in enumerate(zip(benchmark.domains, partitions, strict=True)):
         left, right = figure.add_subplot(grid[row, 0]), figure.add_subplot(grid[row, 1])
         left.set_ylabel(domain.name, fontsize=12, fontweight="bold")
+        if absent := absent_classes(benchmark, domain):
+            right.set_title(f"lacks {', '.join(absent)}", fontsize=8, loc="left")
         if benchmark.kind == "image":
             _images(left, benchmark, domain, row == 0)
         elif texts is not None:
@@ -128,7 +135,9 @@ def _means(axes: Axes, benchmark: Benchmark, domain: Domain, features: Sequence[
         known = np.maximum((~np.isnan(rows)).sum(axis=0), 1)
         means = np.nan_to_num(rows).sum(axis=0) / known
         axes.bar(np.arange(x.shape[1]) + (label + 0.5) * width - 0.4, means, width, color=colour)
-    axes.set_xticks(range(x.shape[1]), features or [""] * x.shape[1], rotation=60, fontsize=7, ha="right")
+    every = -(-x.shape[1] // MAX_FEATURES)
+    named = range(0, x.shape[1], every)
+    axes.set_xticks(named, features[::every] or [""] * len(named), rotation=60, fontsize=7, ha="right")
     axes.axhline(0, color="0.5", linewidth=0.6)
     axes.tick_params(axis="y", labelsize=7)
 

@@ -82,7 +82,8 @@ def _accepted(spec: str, function: Callable[..., Any], settings: Mapping[str, An
 
 
 def _as_benchmark(spec: str, found: object) -> Benchmark:
-    from fedspecial.data.benchmark import Benchmark, Domain
+    from fedspecial.data.benchmark import Benchmark
+    from fedspecial.data.samples import Domain
 
     if isinstance(found, Benchmark):
         return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -13,6 +14,8 @@ from fedspecial.core.messages import Tensors
 _BLOCK = 1 << 17
 _CPU = torch.device("cpu")
 _WITHOUT_FLOAT64 = ("mps",)
+_NORM_BLOCK = 1 << 10
+_SHORT = 1 << 15
 
 
 class RunningMean:
@@ -23,19 +26,19 @@ class RunningMean:
     """
 
     def __init__(self) -> None:
-        self._sums: Tensors = {}
+        self.sums: Tensors = {}
         self._weights: dict[str, float] = {}
-        self._devices: dict[str, torch.device] = {}
+        self._like: dict[str, tuple[torch.device, torch.dtype]] = {}
 
     def add(self, deltas: Tensors, weight: float = 1.0) -> None:
         for name, delta in deltas.items():
-            if name not in self._sums:
+            if name not in self.sums:
                 device = _CPU if delta.device.type in _WITHOUT_FLOAT64 else delta.device
-                self._sums[name] = torch.zeros(delta.shape, dtype=torch.float64, device=device)
+                self.sums[name] = torch.zeros(delta.shape, dtype=torch.float64, device=device)
                 self._weights[name] = 0.0
-                self._devices[name] = delta.device
+                self._like[name] = delta.device, delta.dtype
             self._weights[name] += weight
-            total = self._sums[name]
+            total = self.sums[name]
             if total.device.type != "cpu" or delta.device.type != "cpu":
                 total.add_(delta.to(total.device), alpha=weight)
                 continue
@@ -47,9 +50,10 @@ class RunningMean:
 
     def result(self, divisor: float | None = None) -> Tensors:
         """The mean, or the sum over `divisor` where absent clients count too."""
-        scales = self._weights if divisor is None else dict.fromkeys(self._sums, divisor)
-        means = {name: total.div_(scales[name]).float() for name, total in self._sums.items()}
-        return {name: mean.to(self._devices[name]) for name, mean in means.items()}
+        scales = self._weights if divisor is None else dict.fromkeys(self.sums, divisor)
+        # Rounded before it is moved, since some devices have no float64.
+        means = {name: total.div_(scales[name]).to(self._like[name][1]) for name, total in self.sums.items()}
+        return {name: mean.to(self._like[name][0]) for name, mean in means.items()}
 
 
 def refusal(deltas: Tensors, sent: Tensors) -> str | None:
@@ -71,10 +75,37 @@ def not_finite(tensors: Tensors) -> str | None:
     return None
 
 
+def first_norm(vectors: Tensors, num_weights: int) -> float:
+    """Norm of the weights of the first vector, the one that was trained; 0 where nothing is averaged."""
+    return norm(next(iter(vectors.values()))[:num_weights]) if vectors else 0.0
+
+
 def norm(vector: Tensor) -> float:
-    """Euclidean norm; repeated in float64 where float32 overflows."""
-    value = float(torch.linalg.vector_norm(vector))
-    if math.isfinite(value):
-        return value
-    vector = vector.cpu() if vector.device.type in _WITHOUT_FLOAT64 else vector
-    return float(torch.linalg.vector_norm(vector, dtype=torch.float64))
+    """Euclidean norm; in float64 for short vectors, where this is the fastest, and where float32 overflows."""
+    has_float64 = vector.device.type not in _WITHOUT_FLOAT64
+    if vector.numel() > _SHORT or not has_float64:
+        value = float(norm_of([vector]))
+        if math.isfinite(value):
+            return value
+    return float(torch.linalg.vector_norm(vector if has_float64 else vector.cpu(), dtype=torch.float64))
+
+
+def norm_of(tensors: Sequence[Tensor]) -> Tensor:
+    """Euclidean norm of the values of all tensors together, on their device.
+
+    torch adds the squares of a float32 vector one after another, so the error of its norm grows with the length: it was
+    0.04 % for 11 million normal numbers and 0.6 % for 67 million, more than certificates allow for. The norm of the
+    norms of blocks is off by less than one millionth at the same speed.
+    """
+    parts = torch.cat([_block_norms(tensor.reshape(-1)) for tensor in tensors])
+    while len(parts) > _NORM_BLOCK:
+        parts = _block_norms(parts)
+    total: Tensor = torch.linalg.vector_norm(parts)
+    return total
+
+
+def _block_norms(vector: Tensor) -> Tensor:
+    whole = len(vector) // _NORM_BLOCK * _NORM_BLOCK
+    blocks: Tensor = torch.linalg.vector_norm(vector[:whole].view(-1, _NORM_BLOCK), dim=1)
+    rest = vector[whole:]
+    return torch.cat([blocks, torch.linalg.vector_norm(rest).view(1)]) if len(rest) else blocks

@@ -11,6 +11,7 @@ from fedspecial.core.messages import Broadcast, Tensors, Update
 from fedspecial.core.vector import FlatModel
 from fedspecial.engine.aggregate import not_finite
 from fedspecial.methods.base import Query, QueryResult
+from fedspecial.objectives.base import Scores
 
 Messages = Callable[[int], Broadcast]
 """Client → the message that this client gets."""
@@ -74,13 +75,20 @@ class Engine(Protocol):
         """One reply for each client of the query."""
         ...
 
-    def accuracies(
-        self, messages: Messages, tasks: Sequence[int], *, cap: int | None = None, masked: bool = False
-    ) -> list[float | None]:
-        """Accuracy on the test samples of each task: of the global model, or the mean over clients where they predict
-        differently; None where no client has test samples.
+    def evaluate(
+        self,
+        messages: Messages,
+        tasks: Sequence[int],
+        *,
+        cap: int | None = None,
+        masked: bool = False,
+        complete: bool = False,
+    ) -> list[Scores | None]:
+        """The metrics on the test samples of each task: of the global model, or the mean over clients where they
+        predict differently; None where no client has test samples.
 
         cap: use at most this many samples of each task · masked: only the classes of the task compete
+        complete: all metrics of the objective, and not only the main one
         """
         ...
 

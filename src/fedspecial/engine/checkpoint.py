@@ -50,11 +50,14 @@ class Checkpoint:
     clients: dict[str, str]
     payloads: dict[str, Any]
     on_device: list[str] = field(default_factory=list)
+    optimizer: dict[str, str] = field(default_factory=dict)
+    update_norms: dict[str, list[float]] = field(default_factory=dict)
 
     def blobs(self) -> set[str]:
         """The files it refers to."""
         anchor = {self.anchor} if self.anchor else set()
-        return {self.vector, *anchor, *self.models.values(), *self.tensors.values(), *self.clients.values()}
+        named = (self.models, self.tensors, self.clients, self.optimizer)
+        return {self.vector, *anchor, *(blob for blobs in named for blob in blobs.values())}
 
 
 class Checkpointer:
@@ -106,6 +109,8 @@ class Checkpointer:
             {str(client): blob for client, blob in clients.items()},
             payloads,
             sorted(name for name, tensor in server.tensors.items() if tensor.device.type != "cpu"),
+            {name: self.put(f"optimizer/{name}", state) for name, state in server.optimizer.items()},
+            server.update_norms,
         )
         self.blobs.sync()
         write_atomic(self.folder / "checkpoint.json", _sealed({"format": _FORMAT, **asdict(checkpoint)}))
@@ -124,6 +129,8 @@ class Checkpointer:
         server.tensors = {name: self.tensor(blob) for name, blob in checkpoint.tensors.items()}
         server.tensors |= {name: server.tensors[name].to(device) for name in checkpoint.on_device}
         server.numbers = dict(checkpoint.numbers)
+        server.optimizer = {name: self.tensor(blob).to(device) for name, blob in checkpoint.optimizer.items()}
+        server.update_norms = {key: list(norms) for key, norms in checkpoint.update_norms.items()}
 
 
 def load(folder: Path) -> Checkpoint | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,17 +11,22 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedspecial.core.batches import Batch, batch_length
 from fedspecial.core.messages import BUFFERS, THETA, Broadcast, ClientState, Tensors, Update
+from fedspecial.core.statistics_bank import StatisticsBank, sets_in
 from fedspecial.core.streams import seed_torch, stream
 from fedspecial.core.vector import FlatModel
-from fedspecial.data.benchmark import Samples
 from fedspecial.data.federation import Federation
-from fedspecial.engine.evaluate import count_correct
+from fedspecial.data.read_on_demand import DatasetInputs
+from fedspecial.data.samples import Samples
+from fedspecial.engine.evaluate import summarize
 from fedspecial.engine.head import head_of, pad_client_models
 from fedspecial.engine.local import LocalTraining, train
 from fedspecial.engine.memory import memory_sizes, paper_bytes
 from fedspecial.errors import ClientError, InputError
 from fedspecial.methods.base import ClientContext, LocalData, Method, ProblemSpec, QueryResult
+from fedspecial.objectives.base import Objective, Scores, Scoring, Summary
+from fedspecial.objectives.classification import CLASSIFICATION
 
 NO_SAMPLES = "it holds no samples of this task"
 BATCH_NORM = "batch_norm"
@@ -50,6 +55,8 @@ class ClientRunner:
     plan: LocalTraining
     seed: int
     keep_batch_norm: bool = False
+    objective: Objective = CLASSIFICATION
+    bank_temperature: float = 0.2
     _delta: Tensor = field(default_factory=lambda: torch.empty(0))
     _moved: dict[int, tuple[Tensor, Tensor] | None] = field(default_factory=dict)
 
@@ -78,6 +85,7 @@ class ClientRunner:
             update = train(self.method, context, self.plan, order)  # lines 8 to 11
         if update.steps == 0:
             return LocalResult(None, f"its {update.samples} samples make no batch")
+        self.model.read_buffer_copies()
         update.deltas = self._deltas(message)  # lines 12 and 13
         if self.keep_batch_norm:
             state.tensors[BATCH_NORM] = self.model.buffers.clone()
@@ -95,29 +103,31 @@ class ClientRunner:
         self._mark_outputs(state)
         return result
 
-    def accuracy(
+    def scores(
         self,
         client: int,
         message: Broadcast,
         state: ClientState,
         samples: Samples,
+        scoring: Scoring,
         classes: Sequence[int] | None = None,
         scratch: dict[str, Any] | None = None,
-    ) -> float:
-        """The accuracy of the client's predictions on these samples; arguments as in `count_correct`."""
-        return self.count_correct(client, message, state, samples, classes, scratch) / len(samples)
+    ) -> Scores:
+        """The metrics of the client's predictions on these samples; arguments as in `summarize`."""
+        return scoring.scores(self.summarize(client, message, state, samples, scoring, classes, scratch))
 
-    def count_correct(
+    def summarize(
         self,
         client: int,
         message: Broadcast,
         state: ClientState,
         samples: Samples,
+        scoring: Scoring,
         classes: Sequence[int] | None = None,
         scratch: dict[str, Any] | None = None,
         first: int = 0,
-    ) -> int:
-        """How many of these samples the client predicts correctly.
+    ) -> Summary:
+        """What the metrics need of the client's predictions on these samples.
 
         scratch: passed from one client to the next where they predict the same samples and may share results
         first:   the position of the first sample, where these are a part of a larger set
@@ -128,14 +138,24 @@ class ClientRunner:
             network.module.eval()
         seen = first
 
-        def predict(x: Tensor) -> Tensor:
+        def predict(x: Batch) -> Tensor:
             nonlocal seen
-            context.positions, seen = torch.arange(seen, seen + len(x)), seen + len(x)
+            count = batch_length(x)
+            context.positions, seen = torch.arange(seen, seen + count), seen + count
             context.batch += 1
             return self.method.predict(context, x)
 
-        with _located_errors(context, "prediction"):
-            return count_correct(predict, samples, self.federation.benchmark, self.model.vector.device, classes)
+        with _located_errors(context, "prediction"), self._bank(message):
+            device = self.model.vector.device
+            return summarize(predict, samples, self.federation.benchmark, device, scoring, classes)
+
+    def _bank(self, message: Broadcast) -> AbstractContextManager[None]:
+        """Predict with the statistics of earlier tasks, where the message has some, and the current ones."""
+        stored = list(sets_in(message.payloads).values())
+        if not stored:
+            return nullcontext()
+        sets, model = [*stored, self.model.buffers.clone()], self.model
+        return StatisticsBank.of_vectors(model.module, model.layout, sets, self.bank_temperature).active()
 
     def set_model(self, model: FlatModel) -> None:
         """Use a model of another layout from now on."""
@@ -155,7 +175,10 @@ class ClientRunner:
             pad_client_models(state, self.model)
         samples, device = federation.domain(task).train, self.model.vector.device
         on_device = self._on_device(task) if len(rows) and device.type != "cpu" else None
-        data = LocalData(samples.x, samples.y, rows, federation.benchmark.inputs, device, on_device)
+        x: Any = samples.x
+        if isinstance(x, DatasetInputs):
+            x = x.seeded(self.seed, task, message.round, client)
+        data = LocalData(x, samples.y, rows, federation.benchmark.inputs, device, on_device)
         return ClientContext(
             client,
             self.model,
@@ -168,6 +191,7 @@ class ClientRunner:
             self.problem,
             data,
             self.networks,
+            self.objective,
         )
 
     def _on_device(self, task: int) -> tuple[Tensor, Tensor] | None:
@@ -175,6 +199,9 @@ class ClientRunner:
         if task not in self._moved:
             self._moved.clear()  # before the new ones need memory
             samples, device = self.federation.domain(task).train, self.model.vector.device
+            if not isinstance(samples.x, Tensor):
+                self._moved[task] = None  # read when a batch needs it
+                return None
             try:
                 self._moved[task] = samples.x.to(device), samples.y.to(device)
             except torch.OutOfMemoryError:
@@ -182,21 +209,20 @@ class ClientRunner:
         return self._moved[task]
 
     def _load(self, message: Broadcast, state: ClientState) -> None:
-        if message.key(THETA) in message.vectors:
-            self.model.load(message.theta)
+        key = message.key(THETA)
+        if key in message.vectors or key in message.payloads:
+            self.model.load(message.vectors[key] if key in message.vectors else message.payloads[key])
         for name, network in self.networks.items():
             if message.key(name) in message.vectors:
                 network.load(message.vector(name))
         buffers = state.tensors.get(BATCH_NORM) if self.keep_batch_norm else message.vectors.get(BUFFERS)
-        if buffers is not None:
-            self.model.buffers.copy_(buffers)
-        elif self.keep_batch_norm:
-            self.model.reset_buffers()
+        if buffers is not None or self.keep_batch_norm:
+            self.model.load_buffers(buffers)
 
     def trained(self, message: Broadcast) -> Tensors:
         """The vectors of a message after training; views of the networks, valid until the next call."""
         key = message.key(THETA)
-        vectors = {key: self.model.vector[: len(message.vectors[key])]}
+        vectors = {key: self.model.vector[: len(message.vectors[key])]} if key in message.vectors else {}
         if BUFFERS in message.vectors:
             vectors[BUFFERS] = self.model.buffers
         for name, network in self.networks.items():
@@ -209,9 +235,9 @@ class ClientRunner:
         trained = self.trained(message)
         total, at, deltas = sum(len(vector) for vector in trained.values()), 0, {}
         if len(self._delta) != total:
-            self._delta = torch.empty(total, device=self.model.vector.device)
+            self._delta = torch.empty(total, dtype=self.model.vector.dtype, device=self.model.vector.device)
         for name, vector in trained.items():
-            out = self._delta[at : at + len(vector)]
+            out = self._delta[at : at + len(vector)] if vector.dtype == self._delta.dtype else None
             deltas[name] = torch.sub(vector, message.vectors[name], out=out)
             at += len(vector)
         return deltas
@@ -225,6 +251,11 @@ def _located_errors(context: ClientContext, activity: str) -> Iterator[None]:
     except InputError:
         raise
     except Exception as error:
+        if isinstance(error, IndexError) and "Target" in str(error):  # torch's cross-entropy
+            raise InputError(
+                f"model: it has too few outputs for the labels ({error}); the data has {context.num_classes} classes, "
+                "and the model needs one output for each"
+            ) from None
         batch = f", batch {context.batch}" if context.batch else ""
         place = f"client {context.client}, task {context.broadcast.task}, {activity}{batch}"
         text = " ".join(str(error).split())

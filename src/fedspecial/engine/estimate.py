@@ -4,9 +4,9 @@ Per round, at the model that is broadcast: the noise of a batch σ_L, the spread
 gradient at the end of the previous task, and a secant of the gradient from the anchor to the model. Per task, at its
 end: the gradient's norm and the largest curvature. The largest gradient of the local steps is measured in ``local``.
 
-All of them refer to the classification loss in training mode and to the trainable weights. Random draws come from the
-stream "estimate" and every engine loads the model again before it is used, so estimating does not change the run.
-Besides the events, a resumed run needs one vector, ``estimate/end_gradient`` in the server's state.
+All of them refer to the loss of the run's objective in training mode and to the trainable weights. Random draws come
+from the stream "estimate" and every engine loads the model again before it is used, so estimating does not change the
+run. Besides the events, a resumed run needs one vector, ``estimate/end_gradient`` in the server's state.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
-from torch.nn.functional import cross_entropy
 
 from fedspecial.core.events import ConstantsEstimated, Estimate
 from fedspecial.core.streams import stream, torch_stream
@@ -29,7 +28,7 @@ from fedspecial.engine.aggregate import norm
 from fedspecial.methods.base import LocalData
 
 if TYPE_CHECKING:
-    from fedspecial.engine.loop import Run
+    from fedspecial.engine.run import Run
 
 # Chosen so that all estimates together cost a ResNet-18 run less than 15 % (benchmarks/certificate_overhead.py).
 CLIENTS_PER_ROUND = 2
@@ -88,9 +87,7 @@ class Probe:
     round: int | None
 
     def __post_init__(self) -> None:
-        module, layout = self.run.model.module, self.run.model.layout
-        learned = {name for name, parameter in module.named_parameters() if parameter.requires_grad}
-        self._slots = [slot for slot in layout.slots if slot.kind == "weight" and slot.name in learned]
+        self._slots = [slot for slot in self.run.model.layout.slots if slot.kind == "weight"]
         self._smallest = 2 if self.run.model.has_batch_norm else 1
 
     def _keys(self, *more: int | str) -> tuple[int | str, ...]:
@@ -111,7 +108,7 @@ class Probe:
 
     def empty(self) -> Tensor:
         """Memory for a gradient; reuse it, since allocating a large one costs more than filling it."""
-        return torch.zeros(self.run.model.layout.num_weights, device=self.run.model.vector.device)
+        return torch.zeros_like(self.run.model.weights)
 
     def gradient(self, point: Tensor, batch: Tensor, out: Tensor | None = None) -> Tensor:
         """∇ of the mean loss on these rows at a model (or its weights), with the same random numbers in every call."""
@@ -120,9 +117,9 @@ class Probe:
         data = LocalData(samples.x, samples.y, batch.numpy(), benchmark.inputs, model.vector.device)
         x, y = data.batch(batch)
         model.load(point)
-        model.module.train()
+        model.train()
         with torch_stream(self.run.config.seed, "estimate", "torch", *self._keys()):
-            loss = cross_entropy(model.module(x), y)
+            loss = self.run.objective.loss(model.module, (model.converted(x), y))
             parts = torch.autograd.grad(loss, model.trainable, allow_unused=True, materialize_grads=True)
         flat = self.empty() if out is None else out
         for slot, part in zip(self._slots, parts, strict=True):

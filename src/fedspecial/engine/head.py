@@ -14,10 +14,11 @@ from torch import Tensor, nn
 from fedspecial.core.messages import ClientState
 from fedspecial.core.streams import torch_stream
 from fedspecial.core.vector import FlatModel, Layout
+from fedspecial.engine.server_optimizer import initial_value
 from fedspecial.errors import InputError
 
 if TYPE_CHECKING:
-    from fedspecial.engine.loop import Run
+    from fedspecial.engine.run import Run
 
 
 def grow(run: Run, task: int) -> None:
@@ -43,6 +44,9 @@ def grow(run: Run, task: int) -> None:
     if server.anchor is not None:
         server.anchor = pad_to_layout(server.anchor, old, new, run.vector)
     server.models = {name: pad_to_layout(model, old, new, run.vector) for name, model in server.models.items()}
+    for name, state in server.optimizer.items():
+        start = torch.full_like(run.vector, initial_value(run.config, name))
+        server.optimizer[name] = pad_to_layout(state, old, new, start)
 
 
 def pad_client_models(state: ClientState, model: FlatModel) -> None:
@@ -69,7 +73,7 @@ def _narrower(layout: Layout, rows: int) -> Layout:
         shape = (slot.shape[0] - rows, *slot.shape[1:]) if grows else slot.shape
         slots.append(replace(slot, shape=shape, offset=offset))
         offset += slots[-1].numel
-    return Layout(tuple(slots))
+    return replace(layout, slots=tuple(slots))
 
 
 def pad_to_layout(vector: Tensor, old: Layout, new: Layout, fresh: Tensor) -> Tensor:
@@ -91,8 +95,10 @@ def wider_head(module: nn.Module, outputs: int, seed: int, task: int) -> bool:
         raise InputError("model: a class-incremental run needs a model whose last layer is a linear `fc`")
     if head.out_features >= outputs:
         return False
+    if not all(weight.requires_grad for weight in head.parameters()):
+        raise InputError("model: the head `fc` is frozen, but a class-incremental run appends rows to it")
     with torch_stream(seed, "head", task):
-        wider = nn.Linear(head.in_features, outputs, bias=head.bias is not None)
+        wider = nn.Linear(head.in_features, outputs, bias=head.bias is not None, dtype=head.weight.dtype)
     with torch.no_grad():
         wider.weight[: head.out_features] = head.weight
         if head.bias is not None:

@@ -12,13 +12,14 @@ from fedspecial.core.events import Event
 from fedspecial.core.messages import Broadcast, ClientState, packed_size, update_size
 from fedspecial.core.streams import preserve_torch_rng, stream
 from fedspecial.core.vector import FlatModel
-from fedspecial.data.benchmark import Samples
+from fedspecial.data.samples import Samples
 from fedspecial.engine.base import Messages, QueryReply, Reply, problem_with_result
 from fedspecial.engine.client import ClientRunner
 from fedspecial.engine.client_states import ClientStates
 from fedspecial.engine.evaluate import classes_of, fixed_subset
 from fedspecial.engine.payloads import DigestCache, PayloadTracker
 from fedspecial.methods.base import Query
+from fedspecial.objectives.base import Scores, Scoring, mean_scores
 
 # A generator costs several times as much to make when its code has left the processor's cache, so many are made at
 # once; all of a large round would take much memory.
@@ -72,33 +73,43 @@ class InProcess:
                 problem = problem_with_result(result, client, query)
                 yield QueryReply(client, None if problem else result, problem, *costs)
 
-    def accuracies(
-        self, messages: Messages, tasks: Sequence[int], *, cap: int | None = None, masked: bool = False
-    ) -> list[float | None]:
-        values: list[float | None] = []
+    def evaluate(
+        self,
+        messages: Messages,
+        tasks: Sequence[int],
+        *,
+        cap: int | None = None,
+        masked: bool = False,
+        complete: bool = False,
+    ) -> list[Scores | None]:
+        scoring = self.runner.objective.scoring(complete=complete)
+        found: list[Scores | None] = []
         for task in tasks:
             domain = self.runner.federation.domain(task)
             samples = fixed_subset(domain.test, cap, self.runner.seed, domain.name)
-            values.append(self.accuracy(messages, samples, classes_of(domain.train) if masked else None))
-        return values
+            found.append(self.scores(messages, samples, scoring, classes_of(domain.train) if masked else None))
+        return found
 
-    def accuracy(self, messages: Messages, samples: Samples, classes: Sequence[int] | None = None) -> float:
+    def scores(
+        self, messages: Messages, samples: Samples, scoring: Scoring, classes: Sequence[int] | None = None
+    ) -> Scores | None:
         runner = self.runner
         if not runner.method.personal and not runner.keep_batch_norm:
-            return runner.accuracy(0, messages(0), ClientState(), samples, classes)
+            return runner.scores(0, messages(0), ClientState(), samples, scoring, classes)
         # Clients that have the same message and the same state predict the same, so they are measured once.
-        known: dict[Hashable, float] = {}
+        known: dict[Hashable, Scores] = {}
         shared: dict[str, Any] = {}
-        total, clients = 0.0, runner.federation.clients
-        for client in range(clients):
+        every: list[Scores] = []
+        for client in range(runner.federation.clients):
             message = messages(client)
             inputs = (self._digests.content(message), self.states.content(client))
             if inputs not in known:
                 # What clients compute with BatchNorm statistics of their own cannot be shared.
                 scratch = None if runner.keep_batch_norm else shared
-                known[inputs] = runner.accuracy(client, message, self.states.copy(client), samples, classes, scratch)
-            total += known[inputs]
-        return total / clients
+                state = self.states.copy(client)
+                known[inputs] = runner.scores(client, message, state, samples, scoring, classes, scratch)
+            every.append(known[inputs])
+        return mean_scores(every, [1] * len(every))
 
     def set_model(self, model: FlatModel) -> None:
         self.runner.set_model(model)

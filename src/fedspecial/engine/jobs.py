@@ -13,11 +13,12 @@ from typing import Any
 from fedspecial.core.messages import Broadcast, ClientState, Update
 from fedspecial.core.streams import preserve_torch_rng
 from fedspecial.core.vector import FlatModel
-from fedspecial.data.benchmark import Samples
+from fedspecial.data.samples import Samples
 from fedspecial.engine.client import ClientRunner
 from fedspecial.engine.evaluate import classes_of, fixed_subset
 from fedspecial.engine.head import head_of, wider_head
 from fedspecial.methods.base import QueryResult
+from fedspecial.objectives.base import Scores, Scoring, Summary
 
 BuildRunner = Callable[[], ClientRunner]
 """Makes the client runner inside a worker: reads the data, builds the model. It must be possible to pickle it."""
@@ -45,16 +46,18 @@ class QueryJob:
 
 @dataclass(frozen=True)
 class EvalSet:
-    """Test samples of a task: all of them, or the fixed subset of `cap`; `masked`: only the task's classes compete."""
+    """Test samples of a task: all of them, or the fixed subset of `cap`; `masked`: only the task's classes compete;
+    `complete`: for all metrics, and not only the main one."""
 
     task: int
     cap: int | None
     masked: bool
+    complete: bool = False
 
 
 @dataclass(frozen=True)
-class CountJob:
-    """How many of the test samples [start, stop) the global model classifies correctly."""
+class SummaryJob:
+    """What the metrics need of the global model's predictions on the test samples [start, stop)."""
 
     message: Broadcast
     samples: EvalSet
@@ -64,13 +67,13 @@ class CountJob:
 
 @dataclass(frozen=True)
 class PersonalJob:
-    """The accuracy of each of these clients on the test samples, where clients predict differently."""
+    """The metrics of each of these clients on the test samples, where clients predict differently."""
 
     samples: EvalSet
     members: Sequence[tuple[int, Broadcast, bytes]]
 
 
-Job = TrainJob | QueryJob | CountJob | PersonalJob
+Job = TrainJob | QueryJob | SummaryJob | PersonalJob
 
 
 @dataclass(frozen=True)
@@ -86,8 +89,8 @@ class JobResult:
     memory: int = 0
     paper_memory: int = 0
     answer: QueryResult | None = None
-    correct: int = 0
-    accuracies: tuple[float, ...] = ()
+    summary: Summary = ()
+    scores: tuple[Scores, ...] = ()
 
 
 def describe(job: Job) -> str:
@@ -114,7 +117,7 @@ class ClientWorker:
                 return self._train(job)
             if isinstance(job, QueryJob):
                 return self._query(job)
-            return self._count(job) if isinstance(job, CountJob) else self._personal(job)
+            return self._summarize(job) if isinstance(job, SummaryJob) else self._personal(job)
 
     def _train(self, job: TrainJob) -> JobResult:
         self.runner.model.check_views()
@@ -128,21 +131,26 @@ class ClientWorker:
         answer = self.runner.answer_query(job.client, job.message, state, job.query)
         return JobResult(_stored(state), answer=answer)
 
-    def _count(self, job: CountJob) -> JobResult:
+    def _summarize(self, job: SummaryJob) -> JobResult:
         samples, classes = self._samples(job.samples)
-        part = samples.take(slice(job.start, job.stop))
-        correct = self.runner.count_correct(0, job.message, ClientState(), part, classes, first=job.start)
-        return JobResult(correct=correct)
+        part, scoring = samples.take(slice(job.start, job.stop)), self._scoring(job.samples)
+        return JobResult(
+            summary=self.runner.summarize(0, job.message, ClientState(), part, scoring, classes, first=job.start)
+        )
 
     def _personal(self, job: PersonalJob) -> JobResult:
         samples, classes = self._samples(job.samples)
         shared: dict[str, Any] | None = None if self.runner.keep_batch_norm else {}
+        scoring = self._scoring(job.samples)
         return JobResult(
-            accuracies=tuple(
-                self.runner.accuracy(client, message, ClientState.from_bytes(state), samples, classes, shared)
+            scores=tuple(
+                self.runner.scores(client, message, ClientState.from_bytes(state), samples, scoring, classes, shared)
                 for client, message, state in job.members
             )
         )
+
+    def _scoring(self, wanted: EvalSet) -> Scoring:
+        return self.runner.objective.scoring(complete=wanted.complete)
 
     def _samples(self, wanted: EvalSet) -> tuple[Samples, list[int] | None]:
         domain = self.runner.federation.domain(wanted.task)
@@ -154,7 +162,7 @@ class ClientWorker:
         runner = self.runner
         if runner.federation.benchmark.incremental != "class" or head_of(runner.model).out_features >= outputs:
             return
-        runner.model.reset_buffers()
+        runner.model.load_buffers(None)
         wider_head(runner.model.module, outputs, runner.seed, task=0)
         runner.set_model(FlatModel(runner.model.module))
 

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from fedspecial.core.messages import Numbers, Update
+from fedspecial.engine.aggregate import norm_of
 from fedspecial.methods.base import ClientContext, Method, ProximalTerm
 
 Precision = Literal["float32", "bfloat16"]
@@ -23,7 +24,7 @@ Precision = Literal["float32", "bfloat16"]
 class LocalTraining:
     """How clients train. Exactly one of `epochs` (may be a fraction) and `steps` is given.
 
-    precision: of the loss and its gradient where autocast allows it; weights and optimiser are always float32
+    precision: of the loss and its gradient where autocast allows it; weights and optimiser are not affected
     """
 
     epochs: float | None
@@ -47,27 +48,33 @@ def train(method: Method, context: ClientContext, plan: LocalTraining, order: np
     No step reads a value from the device: that would wait for all work that is queued there.
     """
     model, rows = context.model, context.data.rows
-    model.module.train()
+    model.train()
     method.begin_round(context)
     proximal_term = method.proximal_term(context)
-    step = _optimizer(plan, model.trainable, model.weights)
+    step = _optimizer(plan, model.values, model.weights)
     loss_of = _with_precision(method.loss, plan.precision, context.data.device)
     losses: list[Tensor] = []
     norms: list[Tensor] = []
-    smallest = 2 if model.has_batch_norm else 1
+    smallest, has_copies = 2 if model.has_batch_norm else 1, model.has_copies
     batches = _batches(rows, plan, order, smallest, context.data.rows_device)
-    for batch, context.positions, ends_epoch in batches:  # line 8
+    for batch, context.positions, ends_pass in batches:  # line 8
         context.batch += 1
         x, y = context.data.batch(batch)
         loss = loss_of(context, x, y)
         gradients = _gradients(loss, model.trainable)  # line 9
+        if has_copies:
+            gradients = [gradient.to(model.vector.dtype) for gradient in gradients]
         if plan.watch_gradients:
-            norms.append(torch.stack(torch._foreach_norm(gradients)).norm())
+            norms.append(norm_of(gradients))
         step(gradients, context.lr, proximal_term)  # line 10
         del gradients  # so that the next ones can reuse the memory
+        if has_copies:
+            model.write_copies()
         method.after_step(context)
-        if ends_epoch:
+        if ends_pass:
             method.after_epoch(context)
+        if has_copies:
+            model.write_copies()
         losses.append(loss.detach())
     method.end_round(context)
     # One addition after another: `sum` compensates rounding errors in newer versions of Python only.
@@ -99,11 +106,12 @@ def _with_precision(loss: Loss, precision: Precision, device: torch.device) -> L
 def _batches(
     rows: np.ndarray, plan: LocalTraining, order: np.random.Generator, smallest: int, device: torch.device
 ) -> Iterator[tuple[Tensor, Tensor, bool]]:
-    """Shuffled passes over the rows, until the planned number of steps is done: rows, their positions, epoch's end.
+    """Shuffled passes over the rows, until the planned number of steps is done: rows, their positions, pass's end.
 
     The rows are moved to the device where the data is, those of an epoch at once; the positions stay on the CPU.
 
-    A last batch of one row is left out where the model has BatchNorm, which cannot normalise a single sample.
+    The last pass may be incomplete, by `steps` or by a fraction of an epoch; it ends with the round. A last
+    batch of one row is left out where the model has BatchNorm, which cannot normalise a single sample.
     """
     size = plan.batch_size
     per_epoch = sum(min(size, len(rows) - at) >= smallest for at in range(0, len(rows), size))
@@ -118,7 +126,7 @@ def _batches(
         for number, (batch, where) in enumerate(
             zip(*(torch.split(part, size) for part in parts), strict=True), start=1
         ):
-            yield batch, where, number == per_epoch
+            yield batch, where, number == count
         left -= count
 
 
@@ -149,7 +157,7 @@ def _backward(loss: Tensor) -> None:
 Step = Callable[[Sequence[Tensor], float, ProximalTerm | None], None]
 
 
-def _optimizer(plan: LocalTraining, parameters: list[torch.nn.Parameter], weights: Tensor) -> Step:
+def _optimizer(plan: LocalTraining, parameters: Sequence[Tensor], weights: Tensor) -> Step:
     """A new optimiser: clients keep none between rounds."""
     if plan.optimizer == "adamw":
         return _adamw(plan, parameters, weights)
@@ -158,14 +166,15 @@ def _optimizer(plan: LocalTraining, parameters: list[torch.nn.Parameter], weight
     values = [parameter.detach() for parameter in parameters]
 
     def sgd(gradients: Sequence[Tensor], lr: float, proximal_term: ProximalTerm | None) -> None:
-        if proximal_term is not None and not plan.momentum:
-            # θ − γ(g + w(θ − c)) on the complete model: one pass over memory instead of one per tensor.
-            weights.lerp_(proximal_term.center, lr * proximal_term.weight)
-        elif proximal_term is not None:
+        if proximal_term is not None and plan.momentum:
             _add_proximal_gradient(gradients, values, proximal_term, weights)
         if plan.weight_decay:
             for gradient, value in zip(gradients, values, strict=True):
                 gradient.add_(value, alpha=plan.weight_decay)
+        if proximal_term is not None and not plan.momentum:
+            # θ − γ(g + w(θ − c)) on the complete model: one pass over memory instead of one per tensor. It changes θ,
+            # so the weight decay is added before it.
+            weights.lerp_(proximal_term.center, lr * proximal_term.weight)
         if plan.momentum:
             if not momentum:
                 momentum.extend(torch.zeros_like(gradient) for gradient in gradients)
@@ -178,7 +187,7 @@ def _optimizer(plan: LocalTraining, parameters: list[torch.nn.Parameter], weight
     return sgd
 
 
-def _adamw(plan: LocalTraining, parameters: list[torch.nn.Parameter], weights: Tensor) -> Step:
+def _adamw(plan: LocalTraining, parameters: Sequence[Tensor], weights: Tensor) -> Step:
     optimizer = torch.optim.AdamW(parameters, weight_decay=plan.weight_decay)
 
     def adamw(gradients: Sequence[Tensor], lr: float, proximal_term: ProximalTerm | None) -> None:

@@ -7,8 +7,7 @@ from collections.abc import Hashable
 
 from torch import Tensor
 
-from fedspecial.core.messages import Broadcast, broadcast_size
-from fedspecial.core.vector import raw_bytes
+from fedspecial.core.messages import Broadcast, broadcast_size, raw_bytes
 
 
 class DigestCache:

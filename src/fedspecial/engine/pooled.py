@@ -20,9 +20,10 @@ from fedspecial.engine.client import ClientRunner
 from fedspecial.engine.client_states import ClientStates
 from fedspecial.engine.evaluate import EVAL_BATCH, subset_size
 from fedspecial.engine.head import head_of
-from fedspecial.engine.jobs import CountJob, EvalSet, Job, JobResult, PersonalJob, QueryJob, TrainJob
+from fedspecial.engine.jobs import EvalSet, Job, JobResult, PersonalJob, QueryJob, SummaryJob, TrainJob
 from fedspecial.engine.payloads import DigestCache, PayloadTracker
 from fedspecial.methods.base import Query
+from fedspecial.objectives.base import Scores, Summary, mean_scores
 
 WINDOW = 8
 """Results that may wait for earlier ones, per worker: it bounds the driver's memory, whatever the number of clients."""
@@ -101,24 +102,31 @@ class PooledEngine:
                 problem = problem_with_result(result.answer, client, query)
                 yield QueryReply(client, None if problem else result.answer, problem, *sizes)
 
-    def accuracies(
-        self, messages: Messages, tasks: Sequence[int], *, cap: int | None = None, masked: bool = False
-    ) -> list[float | None]:
-        wanted = [EvalSet(task, cap, masked) for task in tasks]
+    def evaluate(
+        self,
+        messages: Messages,
+        tasks: Sequence[int],
+        *,
+        cap: int | None = None,
+        masked: bool = False,
+        complete: bool = False,
+    ) -> list[Scores | None]:
+        wanted = [EvalSet(task, cap, masked, complete) for task in tasks]
         if self.runner.method.personal or self.runner.keep_batch_norm:
-            return self._personal_accuracies(messages, wanted)
+            return self._personal_scores(messages, wanted)
         message, jobs = messages(0), []
         sizes = [subset_size(self.runner.federation.domain(samples.task).test, samples.cap) for samples in wanted]
         # Parts of whole batches: the batches, and with them all sums, are those of a single process.
         part = EVAL_BATCH * max(1, math.ceil(sum(sizes) / (2 * self.pool.workers * EVAL_BATCH)))
         for samples, size in zip(wanted, sizes, strict=True):
-            jobs += [CountJob(message, samples, at, min(at + part, size)) for at in range(0, size, part)]
-        correct = dict.fromkeys(tasks, 0)
+            jobs += [SummaryJob(message, samples, at, min(at + part, size)) for at in range(0, size, part)]
+        parts: dict[int, list[Summary]] = {task: [] for task in tasks}
         for job, result in zip(jobs, self._ordered(jobs, [job.stop - job.start for job in jobs]), strict=True):
-            correct[job.samples.task] += result.correct
-        return [correct[samples.task] / size for samples, size in zip(wanted, sizes, strict=True)]
+            parts[job.samples.task].append(result.summary)
+        scoring = self.runner.objective.scoring(complete=complete)
+        return [scoring.scores(scoring.merge(parts[samples.task])) for samples in wanted]
 
-    def _personal_accuracies(self, messages: Messages, wanted: Sequence[EvalSet]) -> list[float | None]:
+    def _personal_scores(self, messages: Messages, wanted: Sequence[EvalSet]) -> list[Scores | None]:
         """The mean over clients. Clients with the same message and state are measured once."""
         inputs: list[Hashable] = []
         members: dict[Hashable, tuple[int, Broadcast, bytes]] = {}
@@ -131,12 +139,12 @@ class PooledEngine:
         parts = self.pool.workers if self.runner.keep_batch_norm else 1
         groups = [list(members)[first::parts] for first in range(min(parts, len(members)))]
         jobs = [PersonalJob(samples, [members[key] for key in group]) for samples in wanted for group in groups]
-        found: dict[tuple[EvalSet, Hashable], float] = {}
+        found: dict[tuple[EvalSet, Hashable], Scores] = {}
         work = [len(job.members) for job in jobs]
         for number, (job, result) in enumerate(zip(jobs, self._ordered(jobs, work), strict=True)):
             group = groups[number % len(groups)]
-            found |= {(job.samples, key): value for key, value in zip(group, result.accuracies, strict=True)}
-        return [sum(found[samples, key] for key in inputs) / len(inputs) for samples in wanted]
+            found |= {(job.samples, key): value for key, value in zip(group, result.scores, strict=True)}
+        return [mean_scores([found[samples, key] for key in inputs], [1] * len(inputs)) for samples in wanted]
 
     def set_model(self, model: FlatModel) -> None:
         self.runner.set_model(model)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +33,22 @@ class RayCluster:
     def describe_resources(self) -> str:
         nodes = [node.get("Resources", {}) for node in self._nodes()]
         return "; ".join(f"{node.get('CPU', 0):g} CPUs, {node.get('GPU', 0):g} GPUs" for node in nodes)
+
+    def call_on_nodes(self, function: Callable[[], Any], seconds: float) -> list[tuple[str, Any]]:
+        """The address of each node that has CPUs, and what the function returns there."""
+        strategies: Any = importlib.import_module("ray.util.scheduling_strategies")
+        remote = self.ray.remote(num_cpus=0)(function)
+
+        def call_on(node: dict[str, Any]) -> Any:
+            affinity = strategies.NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
+            return remote.options(scheduling_strategy=affinity).remote()
+
+        nodes = [node for node in self._nodes() if node.get("Resources", {}).get("CPU")]
+        try:
+            replies = self.ray.get([call_on(node) for node in nodes], timeout=seconds)
+        except self.ray.exceptions.GetTimeoutError:
+            raise InputError(f"engine=ray: the nodes of the Ray cluster do not answer within {seconds:g} s") from None
+        return [(node["NodeManagerAddress"], reply) for node, reply in zip(nodes, replies, strict=True)]
 
     def close(self) -> None:
         """Shut down a Ray that this process started; disconnect from a cluster, which goes on running."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, replace
 from multiprocessing.shared_memory import SharedMemory
 from typing import Any
@@ -95,24 +95,40 @@ class AttachedTensors:
         return _view(self.memory(tensor.segment), tensor) if isinstance(tensor, SharedTensor) else tensor
 
 
-def copy_to(memory: SharedMemory, vectors: dict[str, Tensor]) -> list[tuple[str, int]]:
-    """Write float32 vectors one after another; returns names and lengths."""
-    total = sum(len(vector) for vector in vectors.values())
-    space, at = torch.frombuffer(memory.buf, dtype=torch.float32, count=total), 0
-    for vector in vectors.values():
-        space[at : at + len(vector)].copy_(vector)
-        at += len(vector)
-    return [(name, len(vector)) for name, vector in vectors.items()]
+Place = tuple[str, torch.dtype, int, int]
+"""Name, type, first byte and number of bytes of a vector in a segment."""
+_ALIGNMENT = 8
 
 
-def copy_from(memory: SharedMemory, table: list[tuple[str, int]]) -> dict[str, Tensor]:
+def space_for(vectors: Iterable[Tensor]) -> int:
+    """The size of a segment for these vectors."""
+    return max(_ALIGNMENT, sum(_aligned(vector.nbytes) for vector in vectors))
+
+
+def copy_to(memory: SharedMemory, vectors: dict[str, Tensor]) -> list[Place]:
+    """Write vectors one after another; returns where they are."""
+    at = 0
+    places: list[Place] = []
+    for name, vector in vectors.items():
+        places.append((name, vector.dtype, at, vector.nbytes))
+        _part(memory, *places[-1][1:]).copy_(vector)
+        at += _aligned(vector.nbytes)
+    return places
+
+
+def copy_from(memory: SharedMemory, places: list[Place]) -> dict[str, Tensor]:
     """Inverse of `copy_to`; the tensors are copies."""
-    total = sum(length for _, length in table)
-    values, at, vectors = torch.frombuffer(memory.buf, dtype=torch.float32, count=total).clone(), 0, {}
-    for name, length in table:
-        vectors[name] = values[at : at + length]
-        at += length
-    return vectors
+    return {name: _part(memory, dtype, at, size).clone() for name, dtype, at, size in places}
+
+
+def _part(memory: SharedMemory, dtype: torch.dtype, at: int, size: int) -> Tensor:
+    if size == 0:  # torch cannot make a view of no bytes
+        return torch.empty(0, dtype=dtype)
+    return torch.frombuffer(memory.buf, dtype=dtype, count=size // dtype.itemsize, offset=at)
+
+
+def _aligned(size: int) -> int:
+    return -(-size // _ALIGNMENT) * _ALIGNMENT
 
 
 def release(memory: SharedMemory) -> None:

@@ -6,7 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from fedspecial.engine.aggregate import norm, refusal
+from fedspecial.core.messages import Update
+from fedspecial.engine.aggregate import first_norm, refusal
 from fedspecial.engine.base import Reply
 
 
@@ -25,16 +26,17 @@ class RoundStats:
     samples: int = 0
     loss: float = 0.0
     delta_norm: float = 0.0
-    largest: float = 0.0
+    largest: float | None = 0.0
     bytes_up: int = 0
     bytes_down: int = 0
     bytes_once: int = 0
     memory: int = 0
     paper_memory: int = 0
     max_grad: float | None = None
+    step_norm: float | None = None
 
     def count(self, reply: Reply) -> str | None:
-        """Add a reply; returns why it was refused, or None."""
+        """Add what a reply cost; returns why its update cannot be used, or None."""
         self.bytes_up += reply.bytes_up
         self.bytes_down += reply.bytes_down
         self.bytes_once += reply.bytes_once
@@ -42,17 +44,17 @@ class RoundStats:
         self.paper_memory = max(self.paper_memory, reply.paper_memory)
         if reply.update is None:
             return reply.problem
-        problem = refusal(reply.update.deltas, reply.sent)
-        if problem is None:
-            self.accepted += 1
-            self.steps += reply.update.steps
-            self.samples += reply.update.samples
-            self.loss += reply.update.loss
-            delta = reply.update.deltas[next(iter(reply.sent))]
-            self.largest = max(self.largest, norm(delta[: self.num_weights]))
-            if math.isfinite(seen := reply.update.numbers.get("max_grad", math.nan)):
-                self.max_grad = max(self.max_grad or 0.0, seen)
-        return problem
+        return refusal(reply.update.deltas, reply.sent)
+
+    def accept(self, update: Update) -> None:
+        """Add an update that is used."""
+        self.accepted += 1
+        self.steps += update.steps
+        self.samples += update.samples
+        self.loss += update.loss
+        self.largest = max(self.largest or 0.0, first_norm(update.deltas, self.num_weights))
+        if math.isfinite(seen := update.numbers.get("max_grad", math.nan)):
+            self.max_grad = max(self.max_grad or 0.0, seen)
 
     @property
     def held(self) -> bool:
@@ -72,6 +74,7 @@ class RoundStats:
             "delta_norm": self.delta_norm,
             "max_client_delta": self.largest,
             "max_grad": self.max_grad,
+            "step_norm": self.step_norm,
             "bytes_up": self.bytes_up,
             "bytes_down": self.bytes_down,
             "bytes_once": self.bytes_once,

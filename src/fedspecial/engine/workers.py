@@ -10,22 +10,30 @@ from __future__ import annotations
 import multiprocessing
 import pickle
 import signal
+import sys
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from multiprocessing.shared_memory import SharedMemory
+from pathlib import Path
 
 import torch
 
 from fedspecial.engine.jobs import BuildRunner, ClientWorker, Job, JobResult, TrainJob
 from fedspecial.engine.pool import Done, Failed, Lost, Message, Ready, RetryingPool, failure
-from fedspecial.engine.shared_tensors import AttachedTensors, SharedTensors, copy_from, copy_to, release
+from fedspecial.engine.shared_tensors import (
+    AttachedTensors,
+    Place,
+    SharedTensors,
+    copy_from,
+    copy_to,
+    release,
+    space_for,
+)
 from fedspecial.errors import InputError
 
 _STOP_SECONDS = 5.0
-
-Deltas = list[tuple[str, int]]
 
 
 @dataclass(frozen=True)
@@ -39,10 +47,10 @@ class _Request:
 
 @dataclass(frozen=True)
 class _DoneByProcess:
-    """The result without its deltas, and the names and lengths of the deltas in the segment."""
+    """The result without its deltas, and where the deltas are in the segment."""
 
     result: JobResult
-    deltas: Deltas
+    deltas: list[Place]
 
 
 @dataclass
@@ -92,7 +100,7 @@ class _Process:
     def _output_for(self, job: Job) -> str | None:
         if not isinstance(job, TrainJob):
             return None
-        size = max(4, 4 * sum(vector.numel() for vector in job.message.vectors.values()))
+        size = space_for(job.message.vectors.values())
         if self.output is None or self.output.size < size:
             if self.output is not None:
                 release(self.output)
@@ -111,6 +119,12 @@ class ProcessPool(RetryingPool[_Process]):
 
     def __post_init__(self) -> None:
         self.kind = "worker process"
+        main = getattr(sys.modules["__main__"], "__file__", None)
+        if main is not None and not Path(main).exists():  # such as "<stdin>": a new process imports the main program
+            raise InputError(
+                f"workers={self.workers}: worker processes cannot import the main program ({main}); save it as a file "
+                "and run that, or use workers=1"
+            )
         try:
             self._pickled = pickle.dumps(self.build)
         except Exception as error:
@@ -173,7 +187,7 @@ def _answer(worker: ClientWorker, request: _Request, tensors: AttachedTensors) -
         result = worker.run(tensors.attach_job(request.job), request.outputs)
     except Exception as error:
         return failure(error)
-    deltas: Deltas = []
+    deltas: list[Place] = []
     if result.update is not None and request.output is not None:
         deltas = copy_to(tensors.memory(request.output), result.update.deltas)
         result = replace(result, update=replace(result.update, deltas={}))

@@ -49,7 +49,7 @@ def late(pulls: int) -> Fault:
 class InProcessGrid(Grid):
     """``InProcessGrid(app, [{"partition-id": 0}, {"partition-id": 1}])`` has one node per node config.
 
-    names:  the names under which the nodes are registered, in the same order
+    names:  the names under which the nodes are registered, in the same order; by default, those of their sites
     faults: node id → `Fault`; may be changed between rounds
     """
 
@@ -80,7 +80,8 @@ class InProcessGrid(Grid):
     def get_nodes(self) -> list[Any]:
         nodes = list(super().get_nodes())
         for node in nodes:
-            node.name = self.names.get(node.node_id, "")
+            site = str(self.contexts[node.node_id].node_config.get("site", ""))
+            node.name = self.names.get(node.node_id, site)
         return nodes
 
     def push_messages(self, messages: Iterable[Message]) -> list[str]:

@@ -22,6 +22,8 @@ _BUILT_IN = {
     "flwf2t": ("flwf2t:FLwF2T", "clients distil from the global model and from their own past model"),
     "special-c": ("special_c:SpecialC", "clients are pulled towards the previous task's model"),
     "special": ("special:Special", "the server pulls towards the previous task's model"),
+    "joint": ("joint:Joint", "reference: FedAvg on the data of all domains at once; the upper bound"),
+    "local": ("local:Local", "reference: every client trains alone, without a federation"),
 }
 
 

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from pydantic.dataclasses import dataclass as validated
-from torch.nn.functional import cross_entropy
 
 from fedspecial.core.messages import Broadcast, ServerState, Tensors, Update
 from fedspecial.core.streams import sample_clients
@@ -86,10 +85,19 @@ class Method:
     name: ClassVar[str] = "fedavg"
     fedavg_when: ClassVar[Mapping[str, Any] | None] = {}
     """Hyper-parameters under which the method is FedAvg bit for bit; None if there are none."""
-    kinds: ClassVar[tuple[str, ...]] = ("image", "table", "text")
+    kinds: ClassVar[tuple[str, ...]] = ("image", "table", "text", "other")
     """The kinds of data that the method supports."""
+    needs_class_scores: ClassVar[bool] = False
+    """Whether the method uses labels or scores of classes itself, so that it works only with classification."""
     personal: ClassVar[bool] = False
-    """Whether clients predict differently; accuracy is then the mean over all of them."""
+    """Whether clients predict differently; metrics are then means over all of them."""
+    all_domains: ClassVar[bool] = False
+    """Whether clients train on their data of all domains in every task: a reference, without any forgetting."""
+    simulation_only: ClassVar[bool] = False
+    """Whether the method is a reference for simulations, which a real federation refuses."""
+    needs_only_sum: ClassVar[bool] = False
+    """Whether the server half sees nothing of the clients but the sum of their updates: no single update, no upload, no
+    query. Such a method can be combined with differential privacy and with secure aggregation."""
     memory_excluded: ClassVar[frozenset[str]] = frozenset()
     """What the paper's table of client memory does not count, by the names in `engine/memory.py`;
     "payload/x" includes "payload/x/y"."""
@@ -98,11 +106,13 @@ class Method:
         super().__init_subclass__()
         if "name" not in cls.__dict__:
             cls.name = cls.__name__.lower()
+        if "needs_only_sum" not in cls.__dict__:
+            cls.needs_only_sum = False  # not inherited: a hook that a subclass adds may see more
 
     def check_settings(self, *, adaptive: bool) -> None:
         """Raise InputError for settings of the run that the method does not support, before it starts.
 
-        adaptive: the optimizer of the clients is not plain SGD
+        adaptive: the optimizer of the clients or of the server is not plain SGD
         """
 
     def check_problem(self, problem: ProblemSpec) -> None:
@@ -165,7 +175,7 @@ class Method:
 
     def loss(self, context: ClientContext, x: Tensor, y: Tensor) -> Tensor:
         """The local objective on one batch."""
-        return cross_entropy(context.model.module(x), y)
+        return context.objective.loss(context.model.module, (context.model.converted(x), y))
 
     def proximal_term(self, context: ClientContext) -> ProximalTerm | None:
         """A quadratic term on the weights, part of the local objective, applied as one fused step."""
@@ -175,12 +185,12 @@ class Method:
         """After each optimiser step."""
 
     def after_epoch(self, context: ClientContext) -> None:
-        """After each pass over the client's data."""
+        """After each pass over the client's data, also after a last one that the end of the round cut short."""
 
     def end_round(self, context: ClientContext) -> None:
         """After a client's last step, before its delta is taken."""
 
     def predict(self, context: ClientContext, x: Tensor) -> Tensor:
-        """Scores of the classes, in evaluation mode, with the message of `eval_broadcast` loaded."""
-        scores: Tensor = context.model.module(x)
-        return scores
+        """The model's outputs, such as scores of classes, in evaluation mode, with the message of `eval_broadcast`
+        loaded."""
+        return context.model(x)

@@ -10,8 +10,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from fedspecial.core.batches import Batch, to_device
 from fedspecial.core.messages import Broadcast, ClientState, Numbers, Tensors
 from fedspecial.core.streams import stream, stream_seed
+from fedspecial.errors import InputError
+from fedspecial.objectives.base import Objective
+from fedspecial.objectives.classification import CLASSIFICATION
 
 if TYPE_CHECKING:
     import numpy as np
@@ -21,17 +25,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ProblemSpec:
-    """Shapes and counts of the problem, known before training.
+    """Shapes and counts of the problem, known before training. How many tasks there will be is not known.
 
     classes:  all classes, including those that a class-incremental run has not seen yet
-    features: length of the classifier's penultimate feature; None for a module without `features` and `fc`
+    features: length of the classifier's penultimate feature; None for a module without float32 `features` and `fc`
     mean, std: the mean and standard deviation by which images were normalised
     """
 
     kind: str
     input_shape: tuple[int, ...]
     classes: int
-    tasks: int
     clients: int
     incremental: str = "domain"
     features: int | None = None
@@ -53,11 +56,6 @@ class ServerContext:
     seed: int
     num_classes: int
     old_classes: int
-
-    @property
-    def last(self) -> bool:
-        """Whether no task follows."""
-        return self.task == self.problem.tasks
 
 
 @dataclass(frozen=True)
@@ -98,7 +96,7 @@ class LocalData:
     x: Tensor
     y: Tensor
     rows: np.ndarray
-    inputs: Callable[[Tensor], Tensor]
+    inputs: Callable[[Batch], Batch]
     device: torch.device
     on_device: tuple[Tensor, Tensor] | None = None
 
@@ -114,11 +112,11 @@ class LocalData:
     def labels(self) -> Tensor:
         return self.y[torch.from_numpy(self.rows)]
 
-    def batch(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+    def batch(self, rows: Tensor) -> tuple[Batch, Tensor]:
         """These rows of the domain as input of the model, and their labels."""
         x, y = self.on_device or (self.x, self.y)
         x, y = x.index_select(0, rows), y.index_select(0, rows)
-        return self.inputs(x.to(self.device)), y.to(self.device)
+        return self.inputs(to_device(x, self.device)), y.to(self.device)
 
     def batches(self, size: int = 256) -> Iterator[tuple[Tensor, Tensor]]:
         """All of the client's samples once, in their own order."""
@@ -128,7 +126,10 @@ class LocalData:
     def joined(self, x: Tensor, y: Tensor) -> LocalData:
         """These samples followed by others of the same format, as one data set."""
         own = torch.from_numpy(self.rows)
-        both = torch.cat([self.x.index_select(0, own), x]), torch.cat([self.y.index_select(0, own), y])
+        mine = self.x.index_select(0, own)
+        if not isinstance(mine, Tensor):
+            raise InputError("the method stores samples, which dict and tuple inputs do not support")
+        both = torch.cat([mine, x]), torch.cat([self.y.index_select(0, own), y])
         moved = None if self.device.type == "cpu" else (both[0].to(self.device), both[1].to(self.device))
         return LocalData(*both, torch.arange(len(both[1])).numpy(), self.inputs, self.device, moved)
 
@@ -137,6 +138,7 @@ class LocalData:
 class ClientContext:
     """What the client half works with: one client in one round, in one query or in a prediction.
 
+    objective: the loss and the metrics of the run
     networks:  those of `Method.networks`, loaded with the downloaded vectors
     batch:     the number of the current batch, from 1; 0 before the first one
     positions: the positions of the current batch among the client's own samples (0 … len(data) − 1), or among the
@@ -158,6 +160,7 @@ class ClientContext:
     problem: ProblemSpec
     data: LocalData
     networks: Mapping[str, FlatModel] = field(default_factory=dict)
+    objective: Objective = CLASSIFICATION
     batch: int = 0
     positions: Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.int64))
     scratch: dict[str, Any] = field(default_factory=dict)

@@ -32,3 +32,4 @@ class FedAvg(Method):
     """
 
     name: ClassVar[str] = "fedavg"
+    needs_only_sum: ClassVar[bool] = True

@@ -68,6 +68,7 @@ class FedCil(Method):
     """
 
     name: ClassVar[str] = "fedcil"
+    needs_class_scores: ClassVar[bool] = True
     fedavg_when: ClassVar = {"importance": 1.0, "consistency": 0.0, "server_iterations": 0}
     kinds: ClassVar = ("image",)
     memory_excluded: ClassVar = frozenset({"payload/old_generator"})
@@ -177,7 +178,7 @@ class FedCil(Method):
         if replayed is None:
             return super().loss(context, x, y)
         both = torch.cat((x, scale.to_classifier(replayed.images)))
-        new, old = torch.split(context.model.module(both), [len(x), len(replayed.labels)])
+        new, old = torch.split(context.model(both), [len(x), len(replayed.labels)])
         return self.importance * cross_entropy(new, y) + (1 - self.importance) * cross_entropy(old, replayed.labels)
 
     def _replayed(self, context: ClientContext, count: int) -> Pictures | None:

@@ -1,7 +1,7 @@
 """One step on FedCIL's pair of generator and critic, the same for a client and for the server.
 
     L_D = w·R(x, y) + (1 − w)·R(x_r, y_r) + BCE(D_rf(x_f), 0) + CE(D_cls(x_f), v_f) + w_con·agreement
-    L_G = BCE(D_rf(x_f), 1) + CE(D_cls(x_f), v_f)
+    L_G = R(x_f, v_f)
     R(x, y) = BCE(D_rf(x), 1) + CE(D_cls(x), y)
 
 x, y: `real` · x_r, y_r: `replayed` · x_f = G(z, v_f): the generator's own images · w: `weight`. All images are in
@@ -25,6 +25,14 @@ from fedspecial.methods.context import ProblemSpec
 
 class Pictures(NamedTuple):
     images: Tensor
+    labels: Tensor
+
+
+class Judged(NamedTuple):
+    """What the critic says about a batch, D_rf and D_cls, and the labels that its images have or were made for."""
+
+    looks_real: Tensor
+    classes: Tensor
     labels: Tensor
 
 
@@ -104,7 +112,7 @@ class Gan:
         fakes = Pictures(self.generator.module(noise, labels), labels)
         self._descend("critic", self.critic, self._critic_loss(real, replayed, fakes, weight, agreement))
         looks_real, classes = self.critic.module(fakes.images)
-        self._descend("generator", self.generator, softplus(-looks_real).mean() + cross_entropy(classes, labels))
+        self._descend("generator", self.generator, taken_for_real(Judged(looks_real, classes, labels)))
 
     def noise(self, count: int) -> Tensor:
         """z ~ N(0, 1), drawn where the stream is and moved to where the generator is."""
@@ -130,17 +138,13 @@ class Gan:
             seen += [agreement.matched, agreement.theirs.images, agreement.own]
         lengths = [len(images) for images in seen]
         looks_real, classes = (part.split(lengths) for part in self.critic.module(torch.cat(seen)))
-        loss = softplus(-looks_real[0]).mean() + cross_entropy(classes[0], real.labels)
-        if replayed is not None:
-            again = softplus(-looks_real[2]).mean() + cross_entropy(classes[2], replayed.labels)
-            loss = weight * loss + (1 - weight) * again
-        loss = loss + softplus(looks_real[1]).mean() + cross_entropy(classes[1], fakes.labels)
+        again = None if replayed is None else Judged(looks_real[2], classes[2], replayed.labels)
+        new, made = (Judged(looks_real[i], classes[i], batch.labels) for i, batch in enumerate((real, fakes)))
+        loss = critic_loss(new, again, made, weight)
         if agreement is not None:
             matched, theirs, own = classes[-3:]
-            terms = divergence(theirs, own) + cross_entropy(theirs, agreement.theirs.labels)
-            if len(matched):
-                terms = terms + divergence(matched, classes[0][agreement.rows])
-            loss = loss + agreement.weight * terms
+            pairs = matched, classes[0][agreement.rows]
+            loss = loss + agreement.weight * disagreement(pairs, theirs, own, agreement.theirs.labels)
         return loss
 
     def _descend(self, name: str, network: FlatModel, loss: Tensor) -> None:
@@ -171,6 +175,27 @@ class Adam:
         torch.div(mean, change, out=change).mul_(self.lr / (1 - first**self.steps))
         for weight, part in zip(self.weights, torch.split(change, self.sizes), strict=True):
             weight.sub_(part.view_as(weight))
+
+
+def taken_for_real(batch: Judged) -> Tensor:
+    """R = BCE(D_rf, 1) + CE(D_cls, y), where BCE(s, 1) = ln(1 + e^{−s}) and BCE(s, 0) = ln(1 + e^s)."""
+    return softplus(-batch.looks_real).mean() + cross_entropy(batch.classes, batch.labels)
+
+
+def critic_loss(real: Judged, replayed: Judged | None, fakes: Judged, weight: float) -> Tensor:
+    """L_D without agreement: w·R(real) + (1 − w)·R(replayed) + BCE(D_rf(x_f), 0) + CE(D_cls(x_f), v_f)."""
+    loss = taken_for_real(real)
+    if replayed is not None:
+        loss = weight * loss + (1 - weight) * taken_for_real(replayed)
+    return loss + softplus(fakes.looks_real).mean() + cross_entropy(fakes.classes, fakes.labels)
+
+
+def disagreement(pairs: tuple[Tensor, Tensor], theirs: Tensor, own: Tensor, labels: Tensor) -> Tensor:
+    """KL(p(x_s) ‖ p(x)) + KL(p(u_s) ‖ p(u)) + CE(D_cls(u_s), v), all from D_cls; pairs: of x_s and x."""
+    terms = divergence(theirs, own) + cross_entropy(theirs, labels)
+    if len(pairs[0]):
+        terms = terms + divergence(*pairs)
+    return terms
 
 
 def divergence(first: Tensor, second: Tensor) -> Tensor:

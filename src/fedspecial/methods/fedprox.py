@@ -35,6 +35,7 @@ class FedProx(Method):
     """
 
     name: ClassVar[str] = "fedprox"
+    needs_only_sum: ClassVar[bool] = True
     fedavg_when: ClassVar = {"mu_prox": 0.0}
 
     mu_prox: Annotated[

@@ -19,11 +19,11 @@ from typing import Annotated, ClassVar, Literal, NamedTuple
 import torch
 from pydantic import Field
 from pydantic.dataclasses import dataclass
-from torch import Tensor, nn
-from torch.func import functional_call
+from torch import Tensor
 from torch.nn.functional import cross_entropy, softmax
 
 from fedspecial.core.messages import Broadcast, ServerState, Update
+from fedspecial.core.vector import FlatModel
 from fedspecial.methods.base import ClientContext, Method, ServerContext
 
 Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
@@ -58,6 +58,7 @@ class FLwF2T(Method):
     """
 
     name: ClassVar[str] = "flwf2t"
+    needs_class_scores: ClassVar[bool] = True
     fedavg_when: ClassVar = {"alpha_ce": 1.0, "beta_past": 0.0}
     # The newest local model equals the working model; it is stored because it will be the next task's teacher.
     memory_excluded: ClassVar = frozenset({"state/model", "state/past_logits"})
@@ -134,7 +135,7 @@ class FLwF2T(Method):
         teachers: Sequence[Teacher] = context.scratch.get("teachers", ())
         if not teachers:
             return super().loss(context, x, y)
-        logits = context.model.module(x)
+        logits = context.model(x)
         total = self.alpha_ce * cross_entropy(logits, y)
         for teacher in teachers:
             target = _teacher_logits(context, teacher, x)
@@ -142,7 +143,7 @@ class FLwF2T(Method):
         return total
 
     def end_round(self, context: ClientContext) -> None:
-        if self._keeps_own and context.broadcast.task < context.problem.tasks:
+        if self._keeps_own:
             context.state.models["model"] = context.model.vector
 
 
@@ -168,16 +169,16 @@ def _teacher_logits(context: ClientContext, teacher: Teacher, x: Tensor) -> Tens
     known = teacher.logits[context.positions]
     new = known[:, 0].isnan()
     if bool(new.any()):
-        logits = _logits(context.model.module, teacher.tensors, x[new.to(x.device)])
+        logits = _logits(context.model, teacher.tensors, x[new.to(x.device)])
         known[new] = logits[:, : context.old_classes].to(known)
         teacher.logits[context.positions] = known
     return known.to(x.device)
 
 
 @torch.no_grad()
-def _logits(module: nn.Module, tensors: dict[str, Tensor], x: Tensor) -> Tensor:
-    """The module's output in evaluation mode with other weights; its own weights are not changed."""
-    module.eval()
-    logits: Tensor = functional_call(module, tensors, (x,))
-    module.train()
+def _logits(model: FlatModel, tensors: dict[str, Tensor], x: Tensor) -> Tensor:
+    """The model's output in evaluation mode with other weights; its own weights are not changed."""
+    model.module.eval()
+    logits = model.scores_with(tensors, x)
+    model.train()
     return logits

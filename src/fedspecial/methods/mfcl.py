@@ -1,6 +1,6 @@
 """MFCL: replay from a generator that the server distils from the model alone (Babakniya et al., NeurIPS 2023).
 
-At the end of task i, unless it is the last, the server goes on training the generator G against the frozen F = θ_i,
+At the end of task i the server goes on training the generator G against the frozen F = θ_i,
 with X̃ = G(z), z ~ N(0, I), o = F(X̃):
 
     L_G = CE(o/τ, argmax o) + w_div·L_div + w_bn·L_BN + w_pr·L_pr
@@ -31,6 +31,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Annotated, ClassVar, cast
 
+import numpy as np
 import torch
 from pydantic import Field
 from pydantic.dataclasses import dataclass
@@ -80,6 +81,8 @@ class Mfcl(Method):
     """
 
     name: ClassVar[str] = "mfcl"
+    needs_only_sum: ClassVar[bool] = True
+    needs_class_scores: ClassVar[bool] = True
     fedavg_when: ClassVar = {"w_ft": 0.0, "w_kd": 0.0}
     kinds: ClassVar = ("image",)
     memory_excluded: ClassVar = frozenset({"network/generator"})
@@ -122,7 +125,7 @@ class Mfcl(Method):
         return message
 
     def end_task(self, server: ServerState, context: ServerContext) -> None:
-        if context.last or not self.replays:
+        if not self.replays:
             return
         model, generator = context.model, context.networks["generator"]
         model.load(server.theta)
@@ -140,14 +143,17 @@ class Mfcl(Method):
                 gaps.clear()
                 images = generator.module(torch.randn(self.synthetic, self.latent).to(generator.vector.device))
                 logits = classifier(images)[:, :classes]
-                loss = cross_entropy(logits / self.tau, logits.argmax(1))
-                loss = loss + self.w_div * imbalance(logits) + self.w_pr * roughness(images)
-                if gaps:
-                    loss = loss + self.w_bn * torch.stack(gaps).mean()
+                loss = self._generator_loss(images, logits, gaps)
                 optimizer.zero_grad()
                 loss.backward()  # type: ignore[no-untyped-call]
                 optimizer.step()
         optimizer.zero_grad()
+
+    def _generator_loss(self, images: Tensor, logits: Tensor, gaps: list[Tensor]) -> Tensor:
+        """L_G = CE(o/τ, argmax o) + w_div·L_div + w_pr·L_pr + w_bn·mean(gaps), without the last if there are none."""
+        loss = cross_entropy(logits / self.tau, logits.argmax(1))
+        loss = loss + self.w_div * imbalance(logits) + self.w_pr * roughness(images)
+        return loss + self.w_bn * torch.stack(gaps).mean() if gaps else loss
 
     # --- client half ------------------------------------------------------------------------------------------
 
@@ -162,9 +168,8 @@ class Mfcl(Method):
         previous.module.eval()
         context.scratch["previous"] = previous
         if self.w_kd > 0:
-            context.scratch["features"] = previous.vector.new_full(
-                (len(context.data), context.problem.features or 0), math.nan
-            )
+            context.scratch["features"] = previous.vector.new_empty(len(context.data), context.problem.features or 0)
+            context.scratch["computed"] = np.zeros(len(context.data), dtype=bool)
 
     def loss(self, context: ClientContext, x: Tensor, y: Tensor) -> Tensor:
         if "previous" not in context.scratch:
@@ -189,9 +194,11 @@ class Mfcl(Method):
     @torch.no_grad()
     def _own_features(self, context: ClientContext, x: Tensor) -> Tensor:
         """h_{i−1}(x), computed once a round for each of the client's samples."""
-        known, where = context.scratch["features"], context.positions
-        if bool(known[where].isnan().any()):
+        known, computed, where = context.scratch["features"], context.scratch["computed"], context.positions
+        # Recorded in NumPy: a look at the features themselves would wait for the device in every step.
+        if not computed[where.numpy()].all():
             known[where] = cast(Classifier, context.scratch["previous"].module).features(x).to(known.dtype)
+            computed[where.numpy()] = True
         own: Tensor = known[where]
         return own
 

@@ -77,6 +77,7 @@ class PFedDil(Method):
     """
 
     name: ClassVar[str] = "pfeddil"
+    needs_class_scores: ClassVar[bool] = True
     fedavg_when: ClassVar = {"threshold": 0.0, "kappa": 0.0}
     personal: ClassVar[bool] = True
     memory_excluded: ClassVar = frozenset({"payload/start"})
@@ -109,8 +110,9 @@ class PFedDil(Method):
 
     def begin_task(self, server: ServerState, context: ServerContext) -> Exchange:
         if context.task == 1:
-            slots.create(server, context.problem.clients, context.problem.tasks)
+            slots.create(server, context.problem.clients)
             return
+        slots.add_task(server, context.task)
         owners = [client for client in range(context.problem.clients) if slots.owned(server, client)]
 
         def check(client: int, result: QueryResult) -> str | None:
@@ -233,7 +235,7 @@ class PFedDil(Method):
         context.model.module.eval()
         with torch.set_grad_enabled(self.aux_gradient):
             features, _ = _forward(context, both)
-        context.model.module.train()
+        context.model.train()
         return features, torch.arange(len(both), device=x.device) < len(x)
 
     def after_step(self, context: ClientContext) -> None:
@@ -273,7 +275,7 @@ class PFedDil(Method):
     def _slot_prediction(self, context: ClientContext, x: Tensor, classes: int) -> tuple[Tensor, Tensor]:
         """f_s(x) on the classes that the slot knows, and a_s(x), of the slot that is loaded."""
         if self.signal == "confidence":
-            logits = context.model.module(x)[:, :classes]
+            logits = context.model(x)[:, :classes]
             return logits, logits.softmax(1).amax(1)
         features, logits = _forward(context, x)
         return logits[:, :classes], context.networks["aux"].module(features).softmax(1)[:, 1]

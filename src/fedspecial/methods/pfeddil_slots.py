@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from fedspecial.core.messages import THETA, Number, Numbers, ServerState, Tensors
 
@@ -52,12 +53,17 @@ def vector(server: ServerState, key: str) -> Tensor:
     return server.models[key] if key in server.models else server.tensors[key]
 
 
-def create(server: ServerState, clients: int, tasks: int) -> None:
+def create(server: ServerState, clients: int) -> None:
     """Every client begins with slot 1. Its first weights are stored for slots that are opened later."""
-    server.tensors[_CHOSEN] = torch.zeros(clients, tasks, dtype=torch.int64)
-    server.tensors[_CHOSEN][:, 0] = 1
+    server.tensors[_CHOSEN] = torch.ones(clients, 1, dtype=torch.int64)
     for key, current in _parts(server, 1).items():
         _store(server, _initial_key(key), current.clone(), like=key)
+
+
+def add_task(server: ServerState, task: int) -> None:
+    """Add the column of the slot that may be opened in this task."""
+    chosen = server.tensors[_CHOSEN]
+    server.tensors[_CHOSEN] = pad(chosen, (0, task - chosen.shape[1]))
 
 
 def open_slot(server: ServerState, slot: int, like: int | None = None) -> None:

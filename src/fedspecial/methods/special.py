@@ -7,8 +7,9 @@
 
 Clients train as in FedAvg and nothing more is sent. The first task has no previous model and so no anchor.
 
-One round is one SGD step on f_i(θ) + (μ/2)‖θ − θ_{i−1}‖² with λ = μ·γ_G·γ_L·(local steps). Give `mu` instead of
-`lam` and the pull keeps its meaning when learning rates, epochs or the amount of data change.
+With one local step, one round is one SGD step on f_i(θ) + (μ/2)‖θ − θ_{i−1}‖² with λ = μ·γ_G·γ_L·(local steps). With
+more, it is such a step with gradients taken along the clients' paths instead of at θ. Give `mu` instead of `lam` and
+the pull keeps its meaning when learning rates, epochs or the amount of data change.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class Special(Method):
     Args:
         lam: Strength λ of the pull, ≥ 0; FedAvg at 0. The default is 0.1 if neither `lam` nor `mu` is given.
         mu: The same pull as the weight of (μ/2)·‖θ − θ_{i−1}‖² in the objective, ≥ 0; λ = μ·γ_G·γ_L·(local steps).
-            Give either `lam` or `mu`. It needs plain SGD on the clients.
+            Give either `lam` or `mu`. It needs plain SGD on the clients and at the server.
         anchor_first_task: Use the initial model as the anchor of the first task, which otherwise has none.
 
     Example:
@@ -45,6 +46,7 @@ class Special(Method):
     """
 
     name: ClassVar[str] = "special"
+    needs_only_sum: ClassVar[bool] = True
     fedavg_when: ClassVar = {"lam": 0.0}
 
     lam: Annotated[
@@ -66,7 +68,7 @@ class Special(Method):
     def check_settings(self, *, adaptive: bool) -> None:
         if self.mu is not None and adaptive:
             raise InputError(
-                f"mu={self.mu:g}: λ = μ·γ_G·γ_L·steps holds for steps of plain SGD, not for those of an adaptive "
+                f"mu={self.mu:g}: λ = μ·γ_G·γ_L·steps holds for plain SGD at clients and server, not with another "
                 "optimizer; give lam instead"
             )
 
@@ -84,7 +86,7 @@ class Special(Method):
         return StepReport(lam, mu)
 
     def strengths(self, info: RoundInfo) -> tuple[float, float | None]:
-        """(λ, μ) of this round; μ is not defined with an adaptive optimizer or when no client took a step."""
+        """(λ, μ) of this round; μ is not defined with another optimizer than SGD or when no client took a step."""
         path = info.server_lr * info.client_lr * info.mean_steps
         if self.mu is not None:
             return self.mu * path, self.mu

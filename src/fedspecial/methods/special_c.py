@@ -10,6 +10,9 @@ The paper prints the pull in several ways that are not the same algorithm; `prox
     step_literal   after each step  θ ← (x + 2λ·a)/(1 + 2λ), as printed, without γ_L
     epoch_literal  the printed prox once after each local epoch
     penalty        the gradient 2λ(θ − a) added to each step
+
+Where `local_steps` or a fraction of an epoch ends the round within an epoch, `epoch_literal` pulls at that end too. The
+printed algorithm has a prox after every pass of its inner loop, so no client sends a model that was not pulled.
 """
 
 from __future__ import annotations
@@ -45,6 +48,7 @@ class SpecialC(Method):
     """
 
     name: ClassVar[str] = "special-c"
+    needs_only_sum: ClassVar[bool] = True
     fedavg_when: ClassVar = {"lam": 0.0}
 
     lam: Annotated[

@@ -66,6 +66,7 @@ class SrFdil(Method):
     """
 
     name: ClassVar[str] = "srfdil"
+    needs_class_scores: ClassVar[bool] = True
     fedavg_when: ClassVar = {"cache": 0}
     kinds: ClassVar[tuple[str, ...]] = ("image", "table")
     # The paper's table counts the images; labels and scores are small.
@@ -116,7 +117,7 @@ class SrFdil(Method):
         return sorted(int(client) for client in np.lexsort((waits, arrivals))[:count])
 
     def end_task(self, server: ServerState, context: ServerContext) -> Exchange:
-        if self.cache == 0 or context.last:
+        if self.cache == 0:
             return
         if self.scores == "refed":
             yield Query("refed", lambda client: Broadcast(context.task, 0, {"theta": server.theta}))
@@ -172,7 +173,7 @@ class SrFdil(Method):
 def _pool(context: ClientContext) -> Pool:
     data, kept = context.data, context.state.tensors
     rows = torch.from_numpy(data.rows)
-    new = Pool(data.x[rows], data.labels, torch.full((len(data),), context.broadcast.task))
+    new = Pool(data.x.index_select(0, rows), data.labels, torch.full((len(data),), context.broadcast.task))
     if "cache/x" not in kept:
         return new
     old = Pool(kept["cache/x"], kept["cache/y"], kept["cache/domain"])
@@ -199,6 +200,6 @@ def _importance(context: ClientContext) -> QueryResult:
     """Mean score and loss; nothing from a client without new samples, since it cannot train."""
     if len(context.data) == 0:
         return QueryResult()
-    total = sum(float(cross_entropy(context.model.module(x), y, reduction="sum")) for x, y in context.data.batches())
+    total = sum(float(cross_entropy(context.model(x), y, reduction="sum")) for x, y in context.data.batches())
     score = context.state.tensors.get("cache/score", torch.empty(0))
     return QueryResult({}, {"score": float(score.mean()) if len(score) else 0.0, "loss": total / len(context.data)})

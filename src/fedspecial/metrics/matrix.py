@@ -1,24 +1,28 @@
 """Continual-learning metrics, each a pure function of the accuracy matrix.
 
-A[i][j]: accuracy on domain j after task i, fractions, counted from 0 here; K tasks.
-What is not defined (nothing was learned earlier when K = 1) is None, never 0.
+A[i][j]: accuracy on domain j after task i, fractions, counted from 0 here; K tasks. With another objective than
+classification, A contains its main metric, of which higher is better as well.
+What is not defined (nothing was learned earlier when K = 1) is None, never 0. A domain on which the metric is not
+defined, such as the AUROC of a single class, is None in the matrix and left out of all means.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-Matrix = Sequence[Sequence[float]]
+Matrix = Sequence[Sequence[float | None]]
 
 
-def average_accuracy(matrix: Matrix) -> float:
+def average_accuracy(matrix: Matrix) -> float | None:
     """ACC = (1/K) Σ_j A[K][j]."""
-    return sum(matrix[-1]) / len(matrix)
+    known = [value for value in matrix[-1] if value is not None]
+    return sum(known) / len(known) if known else None
 
 
 def final_drops(matrix: Matrix) -> list[float]:
     """A[K][i] − A[i][i] for every task but the last: negative is forgetting, positive is backward transfer."""
-    return [matrix[-1][i] - matrix[i][i] for i in range(len(matrix) - 1)]
+    pairs = [(matrix[-1][i], matrix[i][i]) for i in range(len(matrix) - 1)]
+    return [last - first for last, first in pairs if last is not None and first is not None]
 
 
 def backward_transfer(matrix: Matrix) -> float | None:
@@ -34,17 +38,20 @@ def worst_drop(matrix: Matrix) -> float | None:
 
 def forgetting(matrix: Matrix) -> float | None:
     """(1/(K−1)) Σ_{j<K} (max_{j≤i<K} A[i][j] − A[K][j]): what was lost since a domain was known best."""
-    last = len(matrix) - 1
-    losses = [max(matrix[i][j] for i in range(j, last)) - matrix[last][j] for j in range(last)]
+    last, losses = len(matrix) - 1, []
+    for j in range(last):
+        known, final = [value for i in range(j, last) if (value := matrix[i][j]) is not None], matrix[last][j]
+        if known and final is not None:
+            losses.append(max(known) - final)
     return sum(losses) / len(losses) if losses else None
 
 
-def check(matrix: Matrix) -> Matrix:
-    """Refuse anything but a K×K matrix of accuracies in [0, 1]."""
+def check(matrix: Matrix, low: float | None = 0.0, high: float | None = 1.0) -> Matrix:
+    """Refuse anything but a K×K matrix of values in the range of the metric."""
     for row in matrix:
         if len(row) != len(matrix):
             raise ValueError(f"matrix: a row has {len(row)} entries, expected {len(matrix)}")
         for value in row:
-            if not 0 <= value <= 1:
-                raise ValueError(f"matrix: accuracy {value} is outside 0…1")
+            if value is not None and not ((low is None or low <= value) and (high is None or value <= high)):
+                raise ValueError(f"matrix: accuracy {value} is outside {low}…{high}")
     return matrix

@@ -123,7 +123,7 @@ def _channels(name: str, shape: Shape) -> int:
     if len(shape) != 3:
         raise InputError(
             f"model={name}: needs images (channels×height×width), but the inputs have shape "
-            f"{_written(shape)}; mlp and logistic take any shape"
+            f"{_written(shape)}; mlp and logistic take numbers of any shape, text takes token ids"
         )
     if min(shape[1:]) < 8:
         raise InputError(f"model={name}: needs images of at least 8×8, but the inputs have shape {_written(shape)}")

@@ -1,8 +1,10 @@
-"""A model of the user's own: ``model=file.py:Class``, also a function, or ``package.module:Class``."""
+"""A model of the user's own: ``model=file.py:Class``, also a function, or ``package.module:Class``; from Python also a
+function or class as it is."""
 
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
 
 import torch
 from torch import nn
@@ -12,23 +14,34 @@ from fedspecial.errors import InputError
 
 ARGUMENTS = ("input_shape", "num_classes", "width")
 
+Factory = Callable[..., nn.Module]
+"""Makes a model; it takes any of `ARGUMENTS`, by name."""
+
 
 def build_custom(
     spec: str, *, input_shape: tuple[int, ...], num_classes: int, width: int | None = None, seed: int = 0
 ) -> nn.Module:
-    """Call the user's class or function with those of the arguments it has, its random numbers drawn from `seed`.
-
-    input_shape: one sample's shape: (channels, height, width), (features,) or (tokens,)
-    num_classes: number of outputs
-    width:       passed only if it is set
-    """
+    """The model of a class or function that is given by name; arguments as in `call_factory`."""
     factory = load_object(spec, "model")
     if not callable(factory):
         raise InputError(f"model='{spec}': expected a class or function that returns a torch.nn.Module")
+    if width is not None and "width" not in _accepted(factory):
+        raise InputError(f"width={width}: model '{spec}' has no argument 'width'")
+    return call_factory(factory, spec, input_shape=input_shape, num_classes=num_classes, width=width, seed=seed)
+
+
+def call_factory(
+    factory: Factory, name: str, *, input_shape: tuple[int, ...], num_classes: int, width: int | None = None, seed: int
+) -> nn.Module:
+    """Call the user's class or function with those of the arguments it has, its random numbers drawn from `seed`.
+
+    name:        for error messages
+    input_shape: one sample's shape: (channels, height, width), (features,) or (tokens,)
+    num_classes: number of outputs
+    width:       passed only if it is set; a preset may have set it for another model, so it may be left out
+    """
     given = {"input_shape": input_shape, "num_classes": num_classes, **({} if width is None else {"width": width})}
     accepted = _accepted(factory)
-    if width is not None and "width" not in accepted:
-        raise InputError(f"width={width}: model '{spec}' has no argument 'width'")
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         try:
@@ -37,11 +50,11 @@ def build_custom(
             raise
         except Exception as error:  # user code can raise anything
             raise InputError(
-                f"model='{spec}': calling it with {', '.join(accepted) or 'no arguments'} failed "
+                f"model='{name}': calling it with {', '.join(accepted) or 'no arguments'} failed "
                 f"({describe_error(error)})"
             ) from error
     if not isinstance(module, nn.Module):
-        raise InputError(f"model='{spec}': it returned {type(module).__name__}, expected a torch.nn.Module")
+        raise InputError(f"model='{name}': it returned {type(module).__name__}, expected a torch.nn.Module")
     return module
 
 

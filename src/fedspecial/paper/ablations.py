@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fedspecial.paper.claims.base import Claim
+from fedspecial.paper.claims.base import Claim, ClaimKind
 from fedspecial.paper.claims.methods import Best, Better, Positive
 from fedspecial.paper.claims.sweeps import NearBest, Peaks, Rises
 from fedspecial.paper.claims.theory import Slope, UnderDriftBound
@@ -50,7 +50,7 @@ ABLATIONS = (
             Claim(
                 "With γ_G = 1, ACC is highest at an intermediate λ on {benchmark}",
                 Peaks("acc", "special server_lr=1"),
-                ours=True,
+                kind=ClaimKind.OURS,
             ),
             Claim(
                 "At the values next to the best λ, ACC is within 0.6 points of the best on {benchmark}",
@@ -96,19 +96,19 @@ ABLATIONS = (
             Claim(
                 "With λ = 1, the client-side anchor protects task 1 better on {benchmark}",
                 Better("first_end", STRONG, "special"),
-                ours=True,
+                kind=ClaimKind.OURS,
             ),
             Claim(
                 "The server-side anchor reaches a higher accuracy on task 2 than the client-side one with λ = 1 on "
                 "{benchmark}",
                 Better("second_end", "special", STRONG),
-                ours=True,
+                kind=ClaimKind.OURS,
             ),
             Claim(
                 "The server-side anchor is better on both tasks together than the client-side one with λ = 1 on "
                 "{benchmark}",
                 Better("union_end", "special", STRONG),
-                ours=True,
+                kind=ClaimKind.OURS,
             ),
         ),
         note="Early: mean over the first quarter of the rounds of task 2. Late gain: change from the middle round to "
@@ -130,7 +130,9 @@ ABLATIONS = (
             Claim("ACC rises with T on {benchmark}", Rises("acc")),
             Claim("BWT first falls and then rises with T on {benchmark}", Peaks("bwt", sign=-1)),
             Claim(
-                "SPECIAL's ACC is above FedAvg's for at least one T on {benchmark}", SOMEWHERE_ABOVE_FEDAVG, ours=True
+                "SPECIAL's ACC is above FedAvg's for at least one T on {benchmark}",
+                SOMEWHERE_ABOVE_FEDAVG,
+                kind=ClaimKind.OURS,
             ),
         ),
         note=FEDAVG_TOO,
@@ -151,7 +153,9 @@ ABLATIONS = (
             Claim("ACC rises with E on {benchmark}", Rises("acc")),
             Claim("BWT falls with E on {benchmark}", Rises("bwt", sign=-1)),
             Claim(
-                "SPECIAL's ACC is above FedAvg's for at least one E on {benchmark}", SOMEWHERE_ABOVE_FEDAVG, ours=True
+                "SPECIAL's ACC is above FedAvg's for at least one E on {benchmark}",
+                SOMEWHERE_ABOVE_FEDAVG,
+                kind=ClaimKind.OURS,
             ),
         ),
         note=FEDAVG_TOO,
@@ -179,7 +183,9 @@ ABLATIONS = (
         claims=(
             Claim("ACC rises with α (less heterogeneous clients) on {benchmark}", Rises("acc")),
             Claim(
-                "SPECIAL's ACC is above FedAvg's for at least one α on {benchmark}", SOMEWHERE_ABOVE_FEDAVG, ours=True
+                "SPECIAL's ACC is above FedAvg's for at least one α on {benchmark}",
+                SOMEWHERE_ABOVE_FEDAVG,
+                kind=ClaimKind.OURS,
             ),
         ),
         note=FEDAVG_TOO,
@@ -258,6 +264,7 @@ ABLATIONS = (
             Claim(
                 "SPECIAL's distance to the anchor stays below its bound in every round on {benchmark}",
                 UnderDriftBound(),
+                kind=ClaimKind.CONSTRUCTION,
             ),
             Claim("The drift is proportional to 1/λ", Slope("lam", "drift", -1.0)),
             Claim(

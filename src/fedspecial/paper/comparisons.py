@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from fedspecial.paper.claims.base import Claim
-from fedspecial.paper.claims.methods import AtMost, Best, Better
+from fedspecial.paper.claims.base import Claim, ClaimKind
+from fedspecial.paper.claims.methods import AtMost, Best, Better, NeverMore
 from fedspecial.paper.common import METHODS, METHODS_BOTH_STEPS, NO_SAMPLES, VISION
 from fedspecial.paper.spec import Study, Sweep
 
@@ -27,7 +27,9 @@ COMPARISONS = (
         claims=(
             Claim("SPECIAL has the highest ACC on {benchmark}", Best("acc"), examined=ELSEWHERE),
             Claim(
-                "Among methods that store no samples, SPECIAL has the highest ACC on {benchmark}", NO_SAMPLES, ours=True
+                "Among methods that store no samples, SPECIAL has the highest ACC on {benchmark}",
+                NO_SAMPLES,
+                kind=ClaimKind.OURS,
             ),
             Claim("SPECIAL forgets less than FedAvg (BWT) on {benchmark}", Better("bwt", "special", "fedavg")),
             Claim(
@@ -45,13 +47,13 @@ COMPARISONS = (
             Claim(
                 "SPECIAL's ACC is also above that of FedAvg with γ_G = 1 on {benchmark}",
                 Better("acc", "special", "fedavg server_lr=1"),
-                ours=True,
+                kind=ClaimKind.OURS,
                 examined=ELSEWHERE,
             ),
             Claim(
                 "FedAvg forgets more with γ_G = 1 than with γ_G = 1/i on {benchmark}",
                 Better("bwt", "fedavg", "fedavg server_lr=1"),
-                ours=True,
+                kind=ClaimKind.OURS,
             ),
         ),
         note="The paper gives γ_G = 1/i for all runs. It does not say whether this includes FedAvg and FedProx.",
@@ -116,14 +118,18 @@ COMPARISONS = (
             ),
             Claim(
                 "SPECIAL's clients need no more memory than FedAvg's on {benchmark}",
-                AtMost("memory", "special", "fedavg"),
+                NeverMore("memory", "special", "fedavg"),
+                kind=ClaimKind.CONSTRUCTION,
             ),
             Claim(
-                "SPECIAL sends no more to clients than FedAvg on {benchmark}", AtMost("bytes_down", "special", "fedavg")
+                "SPECIAL sends no more to clients than FedAvg on {benchmark}",
+                NeverMore("bytes_down", "special", "fedavg"),
+                kind=ClaimKind.CONSTRUCTION,
             ),
             Claim(
                 "SPECIAL receives no more from clients than FedAvg on {benchmark}",
-                AtMost("bytes_up", "special", "fedavg"),
+                NeverMore("bytes_up", "special", "fedavg"),
+                kind=ClaimKind.CONSTRUCTION,
             ),
         ),
         note="Our seconds were measured on this machine while other runs were in progress, without evaluation; the "

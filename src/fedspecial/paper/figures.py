@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from html import escape
 from itertools import product
 from statistics import fmean, stdev
 
@@ -17,6 +18,7 @@ from fedspecial.paper.grid import StudyResults
 from fedspecial.paper.metrics import FinishedRun, metric, second_task
 from fedspecial.paper.spec import Row
 from fedspecial.report.comparison import MeanStd, mean_matrix
+from fedspecial.report.heatmap import heat_map
 from fedspecial.report.plots import show_matrix
 
 INK, OURS, PAPER, GRID = "#22262b", "#0b6e99", "#b3541e", "#d9dde2"
@@ -49,6 +51,8 @@ class StudyFigure:
     stem: str
     caption: str
     figure: Figure
+    html: str = ""
+    """The same as HTML, where the page can show it in this way."""
 
     def encoded(self, form: str) -> bytes:
         """The figure as a file, "png" or "svg"; the same figure always gives the same bytes."""
@@ -225,15 +229,16 @@ def _matrices(results: StudyResults) -> Iterator[StudyFigure]:
         size = len(_runs(results, benchmark, rows[0])[0].result.tasks)
         figure = Figure(figsize=(1.4 + 2.5 * across, 0.5 + (0.6 + 0.38 * size) * down), layout="constrained")
         panels = figure.subplots(down, across, squeeze=False)
+        tables = []
         for number, axes in enumerate(panels.flat):
             if number >= len(rows):
                 axes.set_visible(False)
                 continue
             runs = _runs(results, benchmark, rows[number])
+            tasks, matrix = runs[0].result.tasks, mean_matrix([run.result for run in runs])
+            tables.append(f"<div><h4>{escape(rows[number].label)}</h4>{heat_map(tasks, matrix)}</div>")
             axes.grid(visible=False)
-            show_matrix(
-                axes, mean_matrix([run.result for run in runs]), runs[0].result.tasks, rows=number % across == 0
-            )
+            show_matrix(axes, matrix, tasks, rows=number % across == 0)
             axes.set_title(_label(rows[number]))
             axes.tick_params(labelsize=7)
             for text in axes.texts:
@@ -243,7 +248,7 @@ def _matrices(results: StudyResults) -> Iterator[StudyFigure]:
             f"{label}: accuracy in per cent, mean over seeds. Each row shows the accuracy on all domains after "
             "training on one more of them"
         )
-        yield StudyFigure(_stem(results, benchmark), caption, figure)
+        yield StudyFigure(_stem(results, benchmark), caption, figure, "".join(tables))
 
 
 def _drift(results: StudyResults) -> Iterator[StudyFigure]:
@@ -251,7 +256,9 @@ def _drift(results: StudyResults) -> Iterator[StudyFigure]:
     from fedspecial.theory.certificates.run import certify_run
 
     for benchmark in _with_runs(results):
-        runs = [run for row in results.study.rows for run in _runs(results, benchmark, row)]
+        runs = [run for row in results.study.rows for run in _runs(results, benchmark, row) if run.events()]
+        if not runs:  # records have no event log
+            continue
         tasks = [[t for t in certify_run(run.events()) if t.anchored and t.max_drift is not None] for run in runs]
         figure = Figure(figsize=(9.6, 3.3), layout="constrained")
         panels = figure.subplots(1, max(map(len, tasks), default=1), squeeze=False)[0]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fedspecial.paper.claims.base import Claim
+from fedspecial.paper.claims.base import Claim, ClaimKind
 from fedspecial.paper.claims.methods import Best, Better
 from fedspecial.paper.claims.sweeps import BetterSomewhere, Peaks, Rises
 from fedspecial.paper.common import (
@@ -25,18 +25,26 @@ FOLLOW_UPS = (
         ("acc", "bwt", "task:*"),
         figure="dots",
         claims=(
-            Claim("SPECIAL has the highest ACC on {benchmark}", Best("acc"), ours=True),
+            Claim("SPECIAL has the highest ACC on {benchmark}", Best("acc"), kind=ClaimKind.OURS),
             Claim(
-                "Among methods that store no samples, SPECIAL has the highest ACC on {benchmark}", NO_SAMPLES, ours=True
+                "Among methods that store no samples, SPECIAL has the highest ACC on {benchmark}",
+                NO_SAMPLES,
+                kind=ClaimKind.OURS,
             ),
-            Claim("SPECIAL's ACC is above FedAvg's on {benchmark}", Better("acc", "special", "fedavg"), ours=True),
+            Claim(
+                "SPECIAL's ACC is above FedAvg's on {benchmark}",
+                Better("acc", "special", "fedavg"),
+                kind=ClaimKind.OURS,
+            ),
             Claim(
                 "SPECIAL's ACC is also above that of FedAvg with γ_G = 1 on {benchmark}",
                 Better("acc", "special", "fedavg server_lr=1"),
-                ours=True,
+                kind=ClaimKind.OURS,
             ),
             Claim(
-                "SPECIAL forgets less than FedAvg (BWT) on {benchmark}", Better("bwt", "special", "fedavg"), ours=True
+                "SPECIAL forgets less than FedAvg (BWT) on {benchmark}",
+                Better("bwt", "special", "fedavg"),
+                kind=ClaimKind.OURS,
             ),
         ),
         note="EMNIST's files store the digits transposed, and common readers do not correct this. In the paper, the "
@@ -56,11 +64,11 @@ FOLLOW_UPS = (
         layout="sweep",
         figure="scatter",
         claims=(
-            Claim("ACC is highest at an intermediate λ on {benchmark}", Peaks("acc"), ours=True),
+            Claim("ACC is highest at an intermediate λ on {benchmark}", Peaks("acc"), kind=ClaimKind.OURS),
             Claim(
                 "With γ_G = 1, ACC is highest at an intermediate λ on {benchmark}",
                 Peaks("acc", "special server_lr=1"),
-                ours=True,
+                kind=ClaimKind.OURS,
             ),
         ),
         note="λ = 0 is FedAvg.",
@@ -80,14 +88,18 @@ FOLLOW_UPS = (
             Claim(
                 "SPECIAL's ACC is above FedAvg's for at least one size of {benchmark}",
                 SOMEWHERE_ABOVE_FEDAVG,
-                ours=True,
+                kind=ClaimKind.OURS,
             ),
             Claim(
                 "With λ = 0.2, SPECIAL's ACC is above FedAvg's for at least one size of {benchmark}",
                 BetterSomewhere("acc", "special lam=0.2", "fedavg"),
-                ours=True,
+                kind=ClaimKind.OURS,
             ),
-            Claim("FedAvg forgets more with more images on {benchmark}", Rises("bwt", "fedavg", sign=-1), ours=True),
+            Claim(
+                "FedAvg forgets more with more images on {benchmark}",
+                Rises("bwt", "fedavg", sign=-1),
+                kind=ClaimKind.OURS,
+            ),
         ),
         note="SPECIAL uses the λ of main, or 0.2, which is close to the paper's 0.25.",
     ),
@@ -103,7 +115,11 @@ FOLLOW_UPS = (
         layout="sweep",
         figure="lines",
         claims=(
-            Claim("SR-FDIL's ACC rises with the size of its cache on {benchmark}", Rises("acc", "srfdil"), ours=True),
+            Claim(
+                "SR-FDIL's ACC rises with the size of its cache on {benchmark}",
+                Rises("acc", "srfdil"),
+                kind=ClaimKind.OURS,
+            ),
         ),
         note="With an empty cache, SR-FDIL is FedAvg. SPECIAL stores no samples.",
     ),

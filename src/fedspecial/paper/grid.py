@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -14,12 +14,15 @@ from fedspecial.config import Settings, merge_settings
 from fedspecial.errors import InputError, did_you_mean
 from fedspecial.paper.metrics import FinishedRun, metric
 from fedspecial.paper.published import published_value
-from fedspecial.paper.scales import SCALES, TIMES_FEDAVG, BenchmarkAtScale
+from fedspecial.paper.scales import SCALES, TIMES_FEDAVG
 from fedspecial.paper.spec import Row, Study
 from fedspecial.report.comparison import MeanStd
 from fedspecial.runs.jobs import Job, settings_key
 
-SEEDS = (25, 225, 2025)
+SEEDS = (25, 225, 2025, 2125, 22025)
+"""The three seeds of the paper and two more, because fewer than five decide no claim; chosen before any run."""
+Tuning = Mapping[tuple[str, str], Mapping[str, Settings]]
+"""The settings that a search chose, by method, for each (scale, benchmark) that was searched."""
 
 
 @dataclass(frozen=True)
@@ -75,15 +78,11 @@ def grid_points(study: Study, request: StudyRequest) -> list[GridPoint]:
     ]
 
 
-def at_scale(point: GridPoint, scale: str) -> BenchmarkAtScale:
-    return SCALES[scale][point.benchmark]
-
-
-def settings_of(study: Study, point: GridPoint, scale: str) -> Settings:
+def settings_of(study: Study, point: GridPoint, scale: str, tuning: Tuning) -> Settings:
     """The settings of a grid point, without the seed."""
-    base = at_scale(point, scale)
-    tuned = base.tuned.get(point.row.method, {})
-    settings = {**base.settings, **tuned, **dict(point.row.settings), "method": point.row.method}
+    tuned = tuning.get((scale, point.benchmark), {}).get(point.row.method, {})
+    base = SCALES[scale][point.benchmark].settings
+    settings = {**base, **tuned, **dict(point.row.settings), "method": point.row.method}
     return settings | ({study.sweep.setting: point.x} if study.sweep is not None else {})
 
 
@@ -93,17 +92,24 @@ def _merged(settings: str) -> Settings:
     return merge_settings(json.loads(settings))
 
 
-def job_of(study: Study, point: GridPoint, scale: str, seed: int, out: Path, data: str | None = None) -> Job:
+def job_of(
+    study: Study, point: GridPoint, scale: str, seed: int, out: Path, tuning: Tuning, data: str | None = None
+) -> Job:
     """The run of a grid point with a seed, and its directory."""
-    settings = {**_merged(json.dumps(settings_of(study, point, scale))), "seed": seed}
-    folder = out / "runs" / f"{point.benchmark}-{point.row.method}-{seed}-{settings_key(settings)}"
+    settings = {**_merged(json.dumps(settings_of(study, point, scale, tuning))), "seed": seed}
+    folder = run_folder(out, point.benchmark, point.row.method, seed, settings)
     where = {} if data is None else {"data": data}
     return Job(point.row.method, seed, {**settings, **where, "out": str(folder)}, folder)
 
 
-def seconds_of(job: Job, point: GridPoint, scale: str) -> float | None:
+def run_folder(out: Path, benchmark: str, method: str, seed: int, settings: Settings) -> Path:
+    """The directory of a run, determined by its settings."""
+    return out / "runs" / f"{benchmark}-{method}-{seed}-{settings_key(settings)}"
+
+
+def seconds_of(job: Job, benchmark: str, scale: str) -> float | None:
     """Estimated duration of a run on one core: that of a measured FedAvg run, scaled by the settings that differ."""
-    base = at_scale(point, scale)
+    base = SCALES[scale][benchmark]
     if base.seconds is None:
         return None
     reference = _merged(json.dumps({**base.settings, "method": "fedavg"}))
@@ -138,6 +144,7 @@ class StudyResults:
     """Benchmarks without any run, with the reason."""
     rates: Mapping[str, Mapping[str, Any]]
     """The finished sweeps of the theory."""
+    tuning: Tuning = field(default_factory=dict)
 
     @property
     def benchmarks(self) -> list[str]:
@@ -150,6 +157,22 @@ class StudyResults:
     @property
     def wanted(self) -> int:
         return len(self.runs) * len(self.request.seeds)
+
+    @property
+    def settings_notes(self) -> list[str]:
+        """Where the settings of each benchmark's runs come from, one line per benchmark with runs."""
+        scale, lines = self.request.scale, []
+        for benchmark in self.benchmarks:
+            used = dict.fromkeys(p.row.method for p, found in self.runs.items() if p.benchmark == benchmark and found)
+            chosen = self.tuning.get((scale, benchmark), {})
+            rest = [method for method in used if method not in chosen]
+            if used and len(rest) == len(used):
+                text = "no search for settings was recorded; every method has the values of its preset"
+            elif used:
+                text = "settings from searches of equal size on held-out training data"
+                text += f"; {', '.join(rest)}: values of the preset, no search was recorded" if rest else ""
+            lines += [f"{self.label(benchmark)}: {text}."] if used else []
+        return lines
 
     def label(self, benchmark: str) -> str:
         return SCALES[self.request.scale][benchmark].label
@@ -171,7 +194,7 @@ class StudyResults:
         return next((value for value in found if value is not None), None)
 
 
-Reader = Callable[[Path], FinishedRun | None]
+Reader = Callable[[Job], FinishedRun | None]
 
 
 def collect(
@@ -181,6 +204,7 @@ def collect(
     read: Reader,
     why_absent: Callable[[str], str],
     rates: Mapping[str, Mapping[str, Any]],
+    tuning: Tuning,
 ) -> StudyResults:
     """Read the finished runs of a study from a directory of studies."""
     request = request if study.seeds is None else replace(request, seeds=study.seeds)
@@ -189,11 +213,11 @@ def collect(
     for point in grid_points(study, request):
         found = {}
         for seed in request.seeds if point.row.method in installed else ():
-            run = read(job_of(study, point, request.scale, seed, out).folder)
+            run = read(job_of(study, point, request.scale, seed, out, tuning))
             if run is not None:
                 found[seed] = run
         runs[point] = found
     started = {point.benchmark for point, found in runs.items() if found}
     not_started = dict.fromkeys(point.benchmark for point in runs if point.benchmark not in started)
     absent = {benchmark: why_absent(benchmark) for benchmark in not_started}
-    return StudyResults(study, request, runs, absent, rates)
+    return StudyResults(study, request, runs, absent, rates, tuning)

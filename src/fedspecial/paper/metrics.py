@@ -16,11 +16,15 @@ Events = list[dict[str, Any]]
 
 @dataclass(frozen=True)
 class FinishedRun:
-    """A finished run, read from its event log."""
+    """A finished run, read from its event log or from its record (`run_records`).
+
+    recorded_curve: the accuracies on the first two tasks in the rounds of the second, if the run was read from a record
+    """
 
     folder: Path
     result: Result
     versions: Mapping[str, str]
+    recorded_curve: tuple[tuple[float, float], ...] | None = None
 
     @staticmethod
     def read(folder: Path) -> FinishedRun | None:
@@ -32,6 +36,9 @@ class FinishedRun:
         return FinishedRun(folder, result_of(events), of_kind(events, "run_started")[0]["versions"])
 
     def events(self) -> Events:
+        """The event log; a run that was read from its record has none."""
+        if self.recorded_curve is not None:
+            return []
         return read_events(self.folder / "events.jsonl")
 
 
@@ -53,6 +60,8 @@ def second_task(run: FinishedRun) -> list[tuple[float, float, float]]:
     """
     if len(run.result.tasks) < 2:
         return []
+    if run.recorded_curve is not None:
+        return [(first, second, (first + second) / 2) for first, second in run.recorded_curve]
     first, second = run.result.tasks[:2]
     curves = [r["accuracy"] for r in of_kind(run.events(), "round") if r["task"] == 2 and second in r["accuracy"]]
     return [(at[first], at[second], (at[first] + at[second]) / 2) for at in curves]

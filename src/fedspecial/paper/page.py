@@ -10,11 +10,24 @@ from html import escape
 from importlib import resources
 from pathlib import Path
 
-from fedspecial.paper.claims.base import FAILS, HOLDS, RULE, UNDECIDED, Claim, Judgement, Verdict, count_verdicts
+from fedspecial.paper.claims.base import (
+    FAILS,
+    HOLDS,
+    KIND_NOTES,
+    RULE,
+    TOO_FEW,
+    UNDECIDED,
+    Claim,
+    ClaimKind,
+    Judgement,
+    Verdict,
+    count_verdicts,
+)
 from fedspecial.paper.grid import StudyResults
 from fedspecial.paper.tables import LEVELS, ReportTable, levels, number
+from fedspecial.report.heatmap import style_sheet
 
-CSS_CLASSES: Mapping[Verdict, str] = {HOLDS: "holds", FAILS: "fails", UNDECIDED: "undecided"}
+CSS_CLASSES: Mapping[Verdict, str] = {HOLDS: "holds", FAILS: "fails", UNDECIDED: "undecided", TOO_FEW: "undecided"}
 Judged = Sequence[tuple[str, Claim, Judgement]]
 
 
@@ -25,6 +38,8 @@ class PageFigure:
     stem: str
     caption: str
     svg: bytes
+    html: str = ""
+    """Shown instead of the SVG."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +58,7 @@ class Section:
 
 def html_page(sections: Sequence[Section], out: Path) -> str:
     """The page as HTML. Links to runs and files are relative to the directory `out`, in which the page is stored."""
-    style = (resources.files("fedspecial.paper") / "page.css").read_text(encoding="utf-8")
+    style = style_sheet() + (resources.files("fedspecial.paper") / "page.css").read_text(encoding="utf-8")
     body = "\n".join(_section(section, out) for section in sections)
     links = "".join(f'<a href="#{s.anchor}">{escape(s.results.study.name)}</a>' for s in sections)
     return (
@@ -58,19 +73,33 @@ def html_page(sections: Sequence[Section], out: Path) -> str:
 
 def _header(sections: Sequence[Section]) -> str:
     runs = {run.folder for s in sections for found in s.results.runs.values() for run in found.values()}
-    counts = "".join(f"<li><b>{count}</b>{escape(kind)}</li>" for kind, count in verdict_counts(sections).items())
+    lists = "\n".join(
+        f'<p class="kind">{escape(kind.value)}</p><ul class="counts">'
+        + "".join(f"<li><b>{count}</b>{escape(verdict)}</li>" for verdict, count in counts.items() if count)
+        + "</ul>"
+        for kind, counts in verdict_counts(sections).items()
+    )
     return (
         "<header><div>\n<h1>Published results and our runs</h1>\n"
         "<p>SPECIAL is a server-proximal aggregation method for federated domain-incremental learning. This page shows "
         "every study that has been run, with our numbers next to the published ones, and tests the claims.</p>\n"
         f"<p>{escape(versions_line(sections))}</p>\n"
-        f'<ul class="counts">{counts}<li><b>{len(runs)}</b>runs</li></ul>\n</div></header>'
+        f'{lists}\n<ul class="counts"><li><b>{len(runs)}</b>runs</li></ul>\n</div></header>'
     )
 
 
-def verdict_counts(sections: Sequence[Section]) -> dict[str, int]:
-    """The number of claims per verdict in these studies."""
-    return count_verdicts(judgement for section in sections for _, _, judgement in section.judged)
+def verdict_counts(sections: Sequence[Section]) -> dict[ClaimKind, dict[str, int]]:
+    """The number of claims per verdict in these studies, apart for each kind of claim."""
+    found = [(claim.kind, judgement) for section in sections for _, claim, judgement in section.judged]
+    return {kind: count_verdicts(judgement for its, judgement in found if its is kind) for kind in ClaimKind}
+
+
+def counts_lines(sections: Sequence[Section]) -> list[str]:
+    """The counts as text, one line for each kind of claim; verdicts that no claim has are left out."""
+    return [
+        f"{kind.value}: {', '.join(f'{count} {verdict}' for verdict, count in counts.items() if count) or 'none'}."
+        for kind, counts in verdict_counts(sections).items()
+    ]
 
 
 def versions_line(sections: Sequence[Section]) -> str:
@@ -108,7 +137,8 @@ def _claims_table(rows: Sequence[str], first: Sequence[str] = ()) -> str:
 
 
 def _claim_row(text: str, claim: Claim, judgement: Judgement, study: str | None = None) -> str:
-    question = ' <span class="note">(our question)</span>' if claim.ours else ""
+    note = KIND_NOTES[claim.kind]
+    question = f' <span class="note">({note})</span>' if note else ""
     first = "" if study is None else f'<td data-head="Study">{study}</td>'
     return (
         f"<tr>{first}<td>{escape(text)}{question}</td>"
@@ -128,6 +158,7 @@ def _section(section: Section, out: Path) -> str:
         f"{results.finished} of {results.wanted} runs finished.</p>",
         f'<code class="command">{escape(request.command)}</code>',
         *(f'<p class="missing">{escape(line)}</p>' for line in missing_lines(results)),
+        *(f'<p class="about">{escape(line)}</p>' for line in results.settings_notes),
         *(_pair(table) for table in section.tables),
         *(_figure(figure) for figure in section.figures),
         f'<p class="note">{escape(study.note)}</p>' if study.note else "",
@@ -194,9 +225,10 @@ def _table(table: ReportTable, caption: str) -> str:
 def _figure(figure: PageFigure) -> str:
     data = base64.b64encode(figure.svg).decode()
     files = " · ".join(f'<a href="figures/{figure.stem}.{end}">{end}</a>' for end in ("png", "svg"))
-    alt = escape(figure.caption, quote=True)
+    image = f'<img alt="{escape(figure.caption, quote=True)}" src="data:image/svg+xml;base64,{data}">'
+    content = f'<div class="heatmaps scroll">{figure.html}</div>' if figure.html else image
     return (
-        f'<figure><img alt="{alt}" src="data:image/svg+xml;base64,{data}">'
+        f"<figure>{content}"
         f'<figcaption>{escape(figure.caption)}. <span class="files">{files}</span></figcaption></figure>'
     )
 
@@ -205,8 +237,10 @@ def _runs(results: StudyResults, out: Path) -> str:
     links = []
     for found in results.runs.values():
         for run in found.values():
+            name = escape(run.folder.name)
             where = run.folder.relative_to(out).as_posix()
-            links.append(f'<li><a href="{where}/README.md">{escape(run.folder.name)}</a></li>')
+            link = f'<a href="{where}/README.md">{name}</a>' if run.recorded_curve is None else f"{name} (record)"
+            links.append(f"<li>{link}</li>")
     if not links:
         return ""
     return f'<details><summary>{len(links)} runs</summary><ul class="runs">{"".join(links)}</ul></details>'

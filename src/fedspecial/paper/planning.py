@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedspecial import methods
-from fedspecial.paper.grid import StudyRequest, grid_points, job_of, missing_domains, seconds_of
+from fedspecial.paper.grid import StudyRequest, Tuning, grid_points, job_of, missing_domains, seconds_of
 from fedspecial.paper.registry import find
 from fedspecial.paper.scales import SCALES
 from fedspecial.runs.jobs import Job
@@ -20,25 +20,31 @@ class StudyPlan:
     seconds:  estimated duration of each run on one core
     skipped:  one line per benchmark or method that cannot be run, with the reason
     rates:    sweeps of the theory
+    untuned:  one line per benchmark whose methods, or some of them, have the values of their presets
     """
 
     jobs: tuple[Job, ...]
     seconds: tuple[float, ...]
     skipped: tuple[str, ...]
     rates: tuple[str, ...]
+    untuned: tuple[str, ...]
 
 
 Absent = dict[tuple[str, str], str | None]
 
 
-def plan(requests: Iterable[StudyRequest], out: Path, data: str | None, absent: Absent | None = None) -> StudyPlan:
+def plan(
+    requests: Iterable[StudyRequest], out: Path, data: str | None, tuning: Tuning, absent: Absent | None = None
+) -> StudyPlan:
     """Check all requests before the first run starts. Runs are ordered by seed, so that a stopped study is usable.
 
+    tuning: the settings that searches chose
     absent: the reason why a (scale, benchmark) cannot be run, or None if it can; a cache that this function fills
     """
     jobs: dict[Path, tuple[int, Job, float]] = {}
     skipped: dict[str, None] = {}
     rates: dict[str, None] = {}
+    untuned: dict[tuple[str, str], dict[str, None]] = {}
     absent = {} if absent is None else absent
     for request in requests:
         study = find(request.study)
@@ -54,15 +60,21 @@ def plan(requests: Iterable[StudyRequest], out: Path, data: str | None, absent: 
             if reason is not None:
                 skipped[reason] = None
                 continue
+            if point.row.method not in tuning.get(where, {}):
+                untuned.setdefault(where, {})[point.row.method] = None
             for order, seed in enumerate(seeds):
-                job = job_of(study, point, request.scale, seed, out, data)
-                jobs.setdefault(job.folder, (order, job, seconds_of(job, point, request.scale) or 3600.0))
+                job = job_of(study, point, request.scale, seed, out, tuning, data)
+                jobs.setdefault(job.folder, (order, job, seconds_of(job, point.benchmark, request.scale) or 3600.0))
     ordered = sorted(jobs.values(), key=lambda entry: entry[0])
     return StudyPlan(
         tuple(job for _, job, _ in ordered),
         tuple(seconds for _, _, seconds in ordered),
         tuple(skipped),
         tuple(rates),
+        tuple(
+            f"{SCALES[scale][benchmark].label}: no search was recorded for {', '.join(names)}; values of the preset"
+            for (scale, benchmark), names in untuned.items()
+        ),
     )
 
 

@@ -17,16 +17,27 @@ from fedspecial.paper.rates import read_rates
 from fedspecial.paper.registry import NAMES, find
 from fedspecial.paper.reproducibility import reproducibility
 from fedspecial.paper.requests import read_requests
+from fedspecial.paper.run_records import read_records
 from fedspecial.paper.scales import SCALES
 from fedspecial.paper.tables import csv_text, latex, markdown, tables_of
+from fedspecial.paper.tuning_records import read_tuning
+from fedspecial.runs.jobs import Job
 
 THEORY = "theory"
 WRITERS = {"md": markdown, "tex": latex, "csv": csv_text}
 
 
-def read_results(folder: Path) -> list[StudyResults]:
-    """The results of all requested studies, in the order of the paper. Each run is read once."""
-    read, why = cache(FinishedRun.read), cache(why_absent)
+def read_results(folder: Path, records: Path) -> list[StudyResults]:
+    """The results of all requested studies, in the order of the paper. Each run is read once.
+
+    records: the directory with the records of searches, from which the studies took their settings, and of runs
+    """
+    tuning, recorded = read_tuning(records), read_records(records)
+    read_folder, why = cache(FinishedRun.read), cache(why_absent)
+
+    def read(job: Job) -> FinishedRun | None:
+        return read_folder(job.folder) or recorded.find(job)
+
     found = []
     for request in sorted(read_requests(folder), key=lambda request: NAMES.index(find(request.study).name)):
 
@@ -34,13 +45,13 @@ def read_results(folder: Path) -> list[StudyResults]:
             return why(scale, benchmark) or f"{SCALES[scale][benchmark].label}: not yet run"
 
         study = find(request.study)
-        found.append(collect(study, request, folder, read, reason, read_rates(study.rates, folder / THEORY)))
+        found.append(collect(study, request, folder, read, reason, read_rates(study.rates, folder / THEORY), tuning))
     return found
 
 
-def write_report(folder: Path, reproducibility_path: Path) -> list[Section]:
+def write_report(folder: Path, reproducibility_path: Path, records: Path) -> list[Section]:
     """Write index.html, tables/, figures/ and the list of claims; returns the sections of the page."""
-    sections = [_section(results, folder) for results in read_results(folder)]
+    sections = [_section(results, folder) for results in read_results(folder, records)]
     write_atomic(folder / "index.html", html_page(sections, folder).encode())
     write_atomic(reproducibility_path, reproducibility(sections).encode())
     return sections
@@ -57,7 +68,7 @@ def _section(results: StudyResults, folder: Path) -> Section:
         svg = figure.encoded("svg")
         write_atomic(folder / "figures" / f"{figure.stem}.png", figure.encoded("png"))
         write_atomic(folder / "figures" / f"{figure.stem}.svg", svg)
-        figures.append(PageFigure(figure.stem, figure.caption, svg))
+        figures.append(PageFigure(figure.stem, figure.caption, svg, figure.html))
     return Section(results, tables, [*figures, *_rate_figures(results, folder)], judged(results))
 
 

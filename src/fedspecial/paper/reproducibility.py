@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fedspecial.paper.claims.base import FAILS, HOLDS, RULE, UNDECIDED
-from fedspecial.paper.page import Judged, Section, examined_claims, missing_lines, verdict_counts, versions_line
+from fedspecial.paper.claims.base import FAILS, HOLDS, KIND_NOTES, RULE, TOO_FEW, UNDECIDED
+from fedspecial.paper.page import Judged, Section, counts_lines, examined_claims, missing_lines, versions_line
 from fedspecial.paper.tables import markdown
 
-MARKS = {HOLDS: "✓ holds", FAILS: "✗ does not hold", UNDECIDED: "? undecided at this scale"}
+MARKS = {HOLDS: "✓ holds", FAILS: "✗ does not hold", UNDECIDED: "? undecided at this scale", TOO_FEW: "? too few seeds"}
 
 
 def reproducibility(sections: Sequence[Section]) -> str:
     """The page in Markdown."""
-    counted = ", ".join(f"{count} {kind}" for kind, count in verdict_counts(sections).items())
     lines = [
         "# Reproducibility",
         "",
@@ -21,7 +20,9 @@ def reproducibility(sections: Sequence[Section]) -> str:
         "describes the studies and how to run them. [Findings](findings.md) contains our analysis of the claims that",
         "did not reproduce.",
         "",
-        f"Claims: {counted}. Versions: {versions_line(sections)}.",
+        *(f"- {line}" for line in counts_lines(sections)),
+        "",
+        f"Versions: {versions_line(sections)}.",
         "",
         RULE,
         "",
@@ -44,6 +45,8 @@ def _section(section: Section) -> list[str]:
     ]
     for line in missing_lines(results):
         lines += [line, ""]
+    for line in results.settings_notes:
+        lines += [line, ""]
     for table in section.tables:
         lines += [f"**{table.title}**", "", markdown(table)]
     if study.note:
@@ -62,7 +65,7 @@ def _section(section: Section) -> list[str]:
 def _claims(judged: Judged) -> list[str]:
     lines = ["| claim | published | ours | verdict |", "|---|---|---|---|"]
     for text, claim, judgement in judged:
-        question = " *(our question)*" if claim.ours else ""
-        cells = (text + question, judgement.published, judgement.ours, MARKS[judgement.verdict])
+        note = KIND_NOTES[claim.kind]
+        cells = (text + (f" *({note})*" if note else ""), judgement.published, judgement.ours, MARKS[judgement.verdict])
         lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     return lines

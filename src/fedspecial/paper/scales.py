@@ -1,15 +1,14 @@
 """The scale of a study: "paper" (the paper's settings), "cpu" (small settings), "tiny" (bundled data, for tests).
 
 The sizes of "cpu" were chosen from single FedAvg runs with seed 25, before any two methods were compared. The criteria
-were: each domain is learned, forgetting is visible, a run takes about half a minute on one core. λ of SPECIAL and of
-SPECIAL-C was then tuned at these sizes with `fedspecial tune`, on validation data split from the training data, with
-three seeds. Where the search chose 0, which is FedAvg, the best λ above 0 was used.
+were: each domain is learned, forgetting is visible, a run takes about half a minute on one core. The settings of the
+methods at these sizes come from `fedspecial study tune-all` (`tuning`), or from the presets where it was not run.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 
@@ -19,14 +18,12 @@ class BenchmarkAtScale:
 
     seconds:      duration of a FedAvg run on one core, if known
     published_as: the benchmark whose published numbers are shown next to ours, if its name differs
-    tuned:        settings of a method that were tuned at this scale
     """
 
     label: str
     settings: Mapping[str, Any]
     seconds: float | None = None
     published_as: str | None = None
-    tuned: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
 _SMALL = {"model": "cnn", "width": 16, "alpha": 1, "client_lr": 0.1, "eval_every": 1, "eval_cap": 500}
@@ -46,7 +43,6 @@ SCALES: Mapping[str, Mapping[str, BenchmarkAtScale]] = {
             "Digit-10",
             {"benchmark": "digit10-cpu", "cap": 1500, "rounds": 10, "eval_every": 1, "eval_cap": 500},
             seconds=25,
-            tuned={"special": {"lam": 0.05}, "special-c": {"lam": 0.1}},
         ),
         "digit10-transposed": BenchmarkAtScale(
             "Digit-10 with the third domain transposed",
@@ -56,7 +52,6 @@ SCALES: Mapping[str, Mapping[str, BenchmarkAtScale]] = {
             },
             seconds=25,
             published_as="digit10",
-            tuned={"special": {"lam": 0.05}, "special-c": {"lam": 0.05}},
         ),
         "vlcs": BenchmarkAtScale(
             "VLCS", {"benchmark": "vlcs", "image_size": 32, "rounds": 15, "local_epochs": 1, **_SMALL}, 25
@@ -65,7 +60,6 @@ SCALES: Mapping[str, Mapping[str, BenchmarkAtScale]] = {
             "PACS",
             {"benchmark": "pacs-cpu", "rounds": 15, "local_epochs": 1, "eval_every": 1, "eval_cap": 500},
             seconds=22,
-            tuned={"special": {"lam": 0.1}, "special-c": {"lam": 0.05}},
         ),
         "dn4il": BenchmarkAtScale(
             "DN4IL", {"benchmark": "dn4il", "image_size": 32, "rounds": 15, "local_epochs": 1, **_SMALL}, 60

@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 
 from fedspecial.report.plots import save, show_matrix
 from fedspecial.report.result import Result
+from fedspecial.report.scale import ACCURACY, NOT_DEFINED, Scale
 
 ByMethod = Mapping[str, Sequence[Result]]
 
@@ -43,6 +44,7 @@ class Summary:
     seconds_per_round: float
     bytes_up: float
     bytes_down: float
+    scale: Scale = ACCURACY
 
     @staticmethod
     def of(results: Sequence[Result]) -> Summary:
@@ -56,29 +58,52 @@ class Summary:
             fmean(r.seconds_per_round for r in results),
             fmean(r.bytes_up for r in results),
             fmean(r.bytes_down for r in results),
+            results[0].scale,
         )
 
+    def text(self, value: MeanStd | None) -> str:
+        """A value of the main metric as "mean ± standard deviation"."""
+        return mean_text(value, self.scale)
 
-def mean_matrix(runs: Sequence[Result]) -> list[list[float]]:
-    """The accuracy matrix averaged over the seeds."""
-    return [[fmean(cell) for cell in zip(*rows, strict=True)] for rows in zip(*(r.matrix for r in runs), strict=True)]
+
+def mean_matrix(runs: Sequence[Result]) -> list[list[float | None]]:
+    """The accuracy matrix averaged over the seeds; None where no seed has a value."""
+    rows = zip(*(run.matrix for run in runs), strict=True)
+    return [[_mean_known(cell) for cell in zip(*row, strict=True)] for row in rows]
+
+
+def _mean_known(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return fmean(known) if known else None
 
 
 def markdown(results: ByMethod) -> str:
-    """A table with accuracies in per cent, and BWT, worst drop and forgetting in percentage points."""
+    """A table with accuracies in per cent, and BWT, worst drop and forgetting in percentage points; a main metric whose
+    range is not 0…1 is shown as it is."""
     lines = ["| method | ACC | BWT | worst drop | forgetting | s/round |", "|---|---|---|---|---|---|"]
     for runs in results.values():
         summary = Summary.of(runs)
-        cells = [percent_text(v) for v in (summary.acc, summary.bwt, summary.worst_drop, summary.forgetting)]
+        cells = [summary.text(v) for v in (summary.acc, summary.bwt, summary.worst_drop, summary.forgetting)]
         lines.append(f"| {summary.method} | {' | '.join(cells)} | {summary.seconds_per_round:.2f} |")
-    return "\n".join(lines) + "\n"
+    notes = warning_lines(results)
+    return "\n".join([*lines, *([""] if notes else []), *(f"- {note}" for note in notes)]) + "\n"
 
 
-def percent_text(value: MeanStd | None) -> str:
-    """A fraction as per cent, "mean ± standard deviation"."""
+def warning_lines(results: ByMethod) -> list[str]:
+    """The warnings of all runs, with the method and the seeds that they concern."""
+    seeds: dict[tuple[str, str], list[int]] = {}
+    for name, runs in results.items():
+        for run in runs:
+            for text in run.warnings:
+                seeds.setdefault((name, text), []).append(run.seed)
+    return [f"warning ({name}, seed {', '.join(map(str, own))}): {text}" for (name, text), own in seeds.items()]
+
+
+def mean_text(value: MeanStd | None, scale: Scale = ACCURACY) -> str:
+    """A value on the scale of its metric, "mean ± standard deviation"."""
     if value is None:
-        return "not defined"
-    return f"{100 * value.mean:.2f}" + ("" if value.std is None else f" ± {100 * value.std:.2f}")
+        return NOT_DEFINED
+    return scale.text(value.mean) + ("" if value.std is None else f" ± {scale.text(value.std)}")
 
 
 def draw_matrices(results: ByMethod, path: Path) -> None:
@@ -88,12 +113,12 @@ def draw_matrices(results: ByMethod, path: Path) -> None:
     figure = Figure(figsize=(1.2 + (1.2 + 0.8 * size) * len(results), 1.4 + 0.6 * size), layout="constrained")
     panels = figure.subplots(1, len(results), squeeze=False)[0]
     for axes, runs in zip(panels, results.values(), strict=True):
-        image = show_matrix(axes, mean_matrix(runs), runs[0].tasks, rows=axes is panels[0])
         summary = Summary.of(runs)
+        image = show_matrix(axes, mean_matrix(runs), runs[0].tasks, summary.scale, rows=axes is panels[0])
         axes.set_title(
-            f"{summary.method}\nACC {percent_text(summary.acc)}, BWT {percent_text(summary.bwt)}", fontsize=9
+            f"{summary.method}\nACC {summary.text(summary.acc)}, BWT {summary.text(summary.bwt)}", fontsize=9
         )
     figure.colorbar(image, ax=list(panels), shrink=0.9)
     seeds = ", ".join(str(run.seed) for run in first)
-    figure.suptitle(f"{first[0].benchmark}: accuracy in per cent, mean over seeds {seeds}", fontsize=10)
+    figure.suptitle(f"{first[0].benchmark}: {first[0].scale.label}, mean over seeds {seeds}", fontsize=10)
     save(figure, path)

@@ -2,33 +2,88 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import yaml
+
+from fedspecial.core.privacy import privacy_lines
 from fedspecial.report.result import Result
+from fedspecial.report.scale import title_of
+
+_TASKS = {
+    ("image", "classification"): "image-classification",
+    ("text", "classification"): "text-classification",
+    ("table", "classification"): "tabular-classification",
+    ("table", "regression"): "tabular-regression",
+    ("image", "segmentation"): "image-segmentation",
+}
+"""The hub's names for what a model does, by kind of data and objective."""
 
 
-def model_card(result: Result, *, command: str, licence: str, weights: int, model: str) -> str:
-    """The model, its training data, its accuracy, and the command that reproduces it."""
+def model_card(
+    result: Result, *, command: str, licence: str, weights: int, model: str, kind: str, inputs: Sequence[str]
+) -> str:
+    """The model, its training data, its accuracy, and how to train it again; a valid card of the Hugging Face hub.
+
+    inputs: what the model needs to know about its inputs, and its classes, a line each
+    """
+    scale, text = result.scale, result.scale.text
+    what = "A classifier" if result.objective == "classification" else f"A model (objective: {result.objective})"
     rows = "\n".join(
-        f"| after {name} | " + " | ".join(f"{100 * value:.1f}" for value in row) + " |"
+        f"| after {name} | " + " | ".join(map(scale.cell, row)) + " |"
         for name, row in zip(result.tasks, result.matrix, strict=True)
     )
-    return f"""# {model} trained with {result.method} on {result.benchmark}
+    return f"""---
+{metadata(result, model, kind)}---
 
-A classifier with {weights:,} weights, trained by a simulated federation on {len(result.tasks)} domains in sequence:
+# {model} trained with {result.method} on {result.benchmark}
+
+{what} with {weights:,} weights, trained by a simulated federation on {len(result.tasks)} domains in sequence:
 {" → ".join(result.tasks)}. Clients kept no data of earlier domains, unless the method stores samples.
 
-Each row shows the accuracy on all domains, in per cent, after training on one more of them.
+Each row shows the {scale.label} on all domains, after training on one more of them.
 
 | | {" | ".join(result.tasks)} |
 |---|{"---|" * len(result.tasks)}
 {rows}
 
-ACC {percent(result.acc)} · BWT {percent(result.bwt)} · worst drop {percent(result.worst_drop)} (seed {result.seed})
-
+ACC {text(result.acc)} · BWT {text(result.bwt)} · worst drop {text(result.worst_drop)} (seed {result.seed})
+{metrics_section(result)}{privacy_section(result)}{warning_lines(result)}
 - Weights: `model.safetensors`, SHA-256 of layout and float32 values `{result.model_sha256}`
-- Command: `{command}`
+{"".join(f"- {line}" + chr(10) for line in inputs)}- Made by: {command}
 - Licence of the data: {licence}
 {certificate_line(result)}- Figures: `matrix.png`, `curves.png`; event log: `events.jsonl`
 """
+
+
+def metadata(result: Result, model: str, kind: str) -> str:
+    """The part of the card that the hub reads, as YAML: what the model is, and its accuracy on every domain."""
+    task = {"type": _TASKS.get((kind, result.objective), "other")}
+    scores = [
+        ("ACC", result.acc),
+        *((f"{result.scale.title} on {n}", v) for n, v in zip(result.tasks, result.matrix[-1], strict=True)),
+    ]
+    metrics = [{"type": result.scale.name, "name": name, "value": value} for name, value in scores if value is not None]
+    dataset = {"name": result.benchmark, "type": result.benchmark}
+    content = {
+        "library_name": "fedspecial",
+        "tags": ["federated-learning", "continual-learning", "domain-incremental-learning", result.method],
+        "pipeline_tag": task["type"],
+        "model-index": [{"name": model, "results": [{"task": task, "dataset": dataset, "metrics": metrics}]}],
+    }
+    return yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
+
+
+def privacy_section(result: Result) -> str:
+    """A part of the card about differential privacy; empty without it."""
+    if result.privacy is None:
+        return ""
+    return "".join(["\n## Differential privacy\n\n", *(f"- {line}\n" for line in privacy_lines(result.privacy))])
+
+
+def warning_lines(result: Result) -> str:
+    """A part of the card with the warnings of the run; empty if there are none."""
+    return "".join(["\n## Warnings\n\n", *(f"- {text}\n" for text in result.warnings)]) if result.warnings else ""
 
 
 def certificate_line(result: Result) -> str:
@@ -43,5 +98,21 @@ def certificate_line(result: Result) -> str:
     )
 
 
-def percent(value: float | None) -> str:
-    return "not defined" if value is None else f"{100 * value:.2f}"
+def metrics_section(result: Result) -> str:
+    """Further metrics at the end of the run as a table; those with a value for each class are in result.json."""
+    last = {name: rows[-1] for name, rows in result.metrics.items() if not any(isinstance(v, list) for v in rows[-1])}
+    if not last:
+        return ""
+    lines = [f"| {title_of(name)} | {' | '.join(map(plain, row))} |" for name, row in last.items()]
+    notes = "".join(f"\n{note}.\n" for note in result.notes)
+    return f"""
+Further metrics after the last task, as fractions or in the unit of the targets:
+
+| | {" | ".join(result.tasks)} |
+|---|{"---|" * len(result.tasks)}
+{chr(10).join(lines)}
+{notes}"""
+
+
+def plain(value: float | None) -> str:
+    return "–" if value is None else f"{value:.3f}"

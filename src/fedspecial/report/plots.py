@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedspecial.core.events import of_kind
 from fedspecial.core.files import write_atomic
+from fedspecial.metrics.matrix import Matrix
 from fedspecial.report.result import Result
+from fedspecial.report.scale import ACCURACY, Scale
 from fedspecial.theory.certificates.run import certify_run
 from fedspecial.theory.plots import plot_drift
 
@@ -26,24 +29,34 @@ def draw_matrix(result: Result, path: Path) -> None:
     size = len(result.tasks)
     figure = Figure(figsize=(1.6 + 1.1 * size, 1.2 + 0.8 * size), layout="constrained")
     axes = figure.add_subplot()
-    image = show_matrix(axes, result.matrix, result.tasks)
-    axes.set_title(f"{result.method} on {result.benchmark}, seed {result.seed}: accuracy in per cent", fontsize=10)
+    image = show_matrix(axes, result.matrix, result.tasks, result.scale)
+    axes.set_title(f"{result.method} on {result.benchmark}, seed {result.seed}: {result.scale.label}", fontsize=10)
     axes.set_xlabel("domain of the test data")
     figure.colorbar(image, ax=axes, shrink=0.9)
     save(figure, path)
 
 
-def show_matrix(axes: Axes, matrix: Sequence[Sequence[float]], tasks: Sequence[str], *, rows: bool = True) -> AxesImage:
-    """Draw one accuracy matrix; the diagonal (the domain just learned) is bold."""
-    image = axes.imshow([[100 * v for v in row] for row in matrix], vmin=0, vmax=100, cmap="viridis", aspect="auto")
+def show_matrix(
+    axes: Axes, matrix: Matrix, tasks: Sequence[str], scale: Scale = ACCURACY, *, rows: bool = True
+) -> AxesImage:
+    """Draw one accuracy matrix; the diagonal (the domain just learned) is bold. What is not defined stays empty."""
+    values = [[math.nan if v is None else scale.factor * v for v in row] for row in matrix]
+    low, high = (0.0, 100.0) if scale.in_percent else _span(values)
+    image = axes.imshow(values, vmin=low, vmax=high, cmap="viridis", aspect="auto")
     for i, row in enumerate(matrix):
         for j, value in enumerate(row):
-            colour = "white" if value < 0.6 else "black"
-            weight = "bold" if i == j else "normal"
-            axes.text(j, i, f"{100 * value:.1f}", ha="center", va="center", color=colour, weight=weight)
+            dark = value is not None and values[i][j] < low + 0.6 * (high - low)
+            colour, weight = "white" if dark else "black", "bold" if i == j else "normal"
+            axes.text(j, i, scale.cell(value), ha="center", va="center", color=colour, weight=weight)
     axes.set_xticks(range(len(tasks)), tasks)
     axes.set_yticks(range(len(tasks)), [f"after {name}" for name in tasks] if rows else [""] * len(tasks))
     return image
+
+
+def _span(values: Sequence[Sequence[float]]) -> tuple[float, float]:
+    """The smallest and the largest known value."""
+    known = [value for row in values for value in row if math.isfinite(value)]
+    return (min(known), max(known)) if known else (0.0, 1.0)
 
 
 def draw_curves(events: Sequence[dict[str, Any]], path: Path) -> None:
@@ -51,12 +64,13 @@ def draw_curves(events: Sequence[dict[str, Any]], path: Path) -> None:
     from matplotlib.figure import Figure
 
     started, rounds = of_kind(events, "run_started")[0], of_kind(events, "round")
+    scale = Scale.of(started["metric"]) if "metric" in started else ACCURACY
     figure = Figure(figsize=(8.6, 3.6), layout="constrained")
     axes = figure.add_subplot()
     per_task = started["rounds"]
     for number, name in enumerate(started["tasks"]):
         points = [
-            ((r["task"] - 1) * per_task + r["round"] + 1, 100 * r["accuracy"][name])
+            ((r["task"] - 1) * per_task + r["round"] + 1, scale.factor * r["accuracy"][name])
             for r in rounds
             if name in r["accuracy"]
         ]
@@ -64,12 +78,17 @@ def draw_curves(events: Sequence[dict[str, Any]], path: Path) -> None:
             axes.plot(*zip(*points, strict=True), label=name, color=f"C{number}", marker=".", markersize=3)
         if number % 2:
             axes.axvspan(number * per_task, (number + 1) * per_task, color="0.94", zorder=0)
-        axes.text((number + 0.5) * per_task, 102, f"training on {name}", ha="center", fontsize=8, color=f"C{number}")
-    axes.set(xlabel="round (all tasks)", ylabel="test accuracy in per cent", ylim=(0, 108))
+        place: dict[str, Any] = {"ha": "center", "va": "top", "transform": axes.get_xaxis_transform()}
+        axes.text((number + 0.5) * per_task, 0.97, f"training on {name}", fontsize=8, color=f"C{number}", **place)
+    axes.set(xlabel="round (all tasks)", ylabel=f"test {scale.label}")
+    if scale.in_percent:
+        axes.set_ylim(0, 108)
+    else:
+        axes.margins(y=0.15)
     axes.set_xlim(0, per_task * len(started["tasks"]))
     axes.set_title(f"{started['method']} on {started['benchmark']}, seed {started['seed']}", fontsize=10)
     if any(r["accuracy"] for r in rounds):
-        figure.legend(loc="outside right upper", fontsize=8, title="accuracy on", frameon=False)
+        figure.legend(loc="outside right upper", fontsize=8, title=f"{scale.title} on", frameon=False)
     save(figure, path)
 
 

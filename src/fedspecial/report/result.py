@@ -2,21 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fedspecial.core.events import of_kind
+from fedspecial.core.privacy import privacy_summary
+from fedspecial.errors import InputError
 from fedspecial.metrics import costs
 from fedspecial.metrics import matrix as metrics
+from fedspecial.report.frames import data_frame
+from fedspecial.report.html import result_html
+from fedspecial.report.scale import ACCURACY, Scale, title_of
+from fedspecial.report.warnings import warnings_of
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+    from torch import nn
 
 
 @dataclass(frozen=True)
 class Result:
     """The result of a run. Accuracies are fractions, sizes are bytes, times are seconds; None means "not defined".
 
-    matrix:               row i, column j: accuracy on domain j after task i
+    matrix:               row i, column j: accuracy on domain j after task i; with another objective than
+                          classification its main metric, from which `acc`, `bwt` and `worst_drop` are computed, too
     acc:                  mean of the last row
     bwt:                  mean change on the earlier domains, from right after each was learned to the end
     worst_drop:           the most negative of these changes
@@ -29,8 +42,8 @@ class Result:
     benchmark: str
     seed: int
     tasks: list[str]
-    matrix: list[list[float]]
-    acc: float
+    matrix: list[list[float | None]]
+    acc: float | None
     bwt: float | None
     worst_drop: float | None
     forgetting: float | None
@@ -48,14 +61,50 @@ class Result:
     refused_updates: int
     rounds_held: int
     model_sha256: str
-    matrix_masked: list[list[float]] | None = None
+    matrix_masked: list[list[float | None]] | None = None
     acc_masked: float | None = None
     bwt_masked: float | None = None
     certificates: list[dict[str, Any]] | None = None
     """For each task the drift and the bounds on it; None if no task had an anchor at the server."""
+    warnings: list[str] = field(default_factory=list)
+    """What a reader of the numbers must know, such as a task that was not learned."""
+    objective: str = "classification"
+    metric: dict[str, Any] = field(default_factory=lambda: asdict(ACCURACY))
+    """Name and range of the main metric."""
+    metrics: dict[str, list[list[Any]]] = field(default_factory=dict)
+    """Further metrics: name → matrix like `matrix`; where a metric has a value for each class, each cell is a list."""
+    notes: list[str] = field(default_factory=list)
+    """Which metrics are not defined on which domains, and which domains lack a class."""
+    missing_classes: dict[str, dict[str, list[int]]] = field(default_factory=dict)
+    """Domain → class → training and test samples, for each class that the domain lacks in one part or in both."""
+    privacy: dict[str, Any] | None = None
+    """ε, δ and what they do not cover, for a run with differential privacy."""
+    folder: Path | None = field(default=None, compare=False, repr=False)
+    """The run directory."""
+    load_model: Callable[[], nn.Module] | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def scale(self) -> Scale:
+        """How values of the main metric are written."""
+        return Scale.of(self.metric)
+
+    @cached_property
+    def model(self) -> nn.Module:
+        """The trained network, in evaluation mode, read from the run directory."""
+        if self.load_model is None:
+            raise InputError("model: this result was not read from a run directory")
+        return self.load_model()
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        content = asdict(replace(self, folder=None, load_model=None))
+        return {key: value for key, value in content.items() if key not in ("folder", "load_model")}
+
+    def to_frame(self) -> DataFrame:
+        """The accuracy matrix as a pandas table: a row for each task, a column for each domain."""
+        return data_frame(self.matrix, index=[f"after {name}" for name in self.tasks], columns=self.tasks)
+
+    def _repr_html_(self) -> str:
+        return result_html(self)
 
 
 def result_of(events: Sequence[dict[str, Any]]) -> Result:
@@ -63,11 +112,19 @@ def result_of(events: Sequence[dict[str, Any]]) -> Result:
     started = of_kind(events, "run_started")[0]
     rounds = of_kind(events, "round")
     finished = of_kind(events, "task_finished")
-    matrix = metrics.check([row["accuracy"] for row in finished])
+    scale = Scale.of(started["metric"]) if "metric" in started else ACCURACY
+    matrix = metrics.check([row["accuracy"] for row in finished], scale.low, scale.high)
     masked = None
     if finished[0]["accuracy_masked"] is not None:
-        masked = metrics.check([row["accuracy_masked"] for row in finished])
+        masked = metrics.check([row["accuracy_masked"] for row in finished], scale.low, scale.high)
+    names = dict.fromkeys(name for row in finished for name in row.get("metrics", {}))
+    further = {name: [row["metrics"].get(name, [None] * len(matrix)) for row in finished] for name in names}
+    # With the data of all domains in every task there is no earlier domain that could be forgotten.
+    in_sequence = [] if started.get("all_domains") else matrix
     anchored = [r for r in rounds if r["lam"] is not None]
+    missing = {
+        event["name"]: found for event in of_kind(events, "task_started") if (found := event.get("missing_classes"))
+    }
     issued = [event["summary"] for event in of_kind(events, "certificate")]
     return Result(
         method=started["method"],
@@ -76,9 +133,9 @@ def result_of(events: Sequence[dict[str, Any]]) -> Result:
         tasks=started["tasks"],
         matrix=[list(row) for row in matrix],
         acc=metrics.average_accuracy(matrix),
-        bwt=metrics.backward_transfer(matrix),
-        worst_drop=metrics.worst_drop(matrix),
-        forgetting=metrics.forgetting(matrix),
+        bwt=metrics.backward_transfer(in_sequence),
+        worst_drop=metrics.worst_drop(in_sequence),
+        forgetting=metrics.forgetting(in_sequence),
         rounds_to_best=costs.rounds_to_best(rounds, started["tasks"]),
         seconds_per_round=costs.seconds_per_round(rounds),
         seconds_between_tasks=costs.seconds_between_tasks(of_kind(events, "task_boundary"), len(started["tasks"])),
@@ -95,9 +152,45 @@ def result_of(events: Sequence[dict[str, Any]]) -> Result:
         model_sha256=of_kind(events, "run_finished")[0]["model_sha256"],
         matrix_masked=None if masked is None else [list(row) for row in masked],
         acc_masked=None if masked is None else metrics.average_accuracy(masked),
-        bwt_masked=None if masked is None else metrics.backward_transfer(masked),
+        bwt_masked=metrics.backward_transfer(masked) if masked and in_sequence else None,
         certificates=issued if any(summary["anchored"] for summary in issued) else None,
+        objective=started.get("objective", "classification"),
+        metric=asdict(scale),
+        metrics=further,
+        notes=[
+            *undefined_notes({scale.name: [list(row) for row in matrix], **further}, started["tasks"]),
+            *absent_class_notes(missing),
+        ],
+        missing_classes=missing,
+        warnings=warnings_of(events),
+        privacy=privacy_summary(charged[-1]) if (charged := of_kind(events, "privacy")) else None,
     )
+
+
+def undefined_notes(matrices: Mapping[str, list[list[Any]]], tasks: Sequence[str]) -> list[str]:
+    """For each metric the domains on which it is not defined, after one task or another."""
+    notes = []
+    for name, rows in matrices.items():
+        missing = [task for number, task in enumerate(tasks) if any(row[number] is None for row in rows)]
+        if missing:
+            where = "any domain" if len(missing) == len(tasks) else ", ".join(missing)
+            notes.append(f"{title_of(name)} is not defined on {where} and left out of means")
+    return notes
+
+
+def absent_class_notes(missing: Mapping[str, Mapping[str, Sequence[int]]]) -> list[str]:
+    """Over which classes the metrics of a domain are, where it lacks one."""
+    notes = []
+    for domain, counts in missing.items():
+        untested = [name for name, (_, test) in counts.items() if not test]
+        untrained = [name for name, (train, test) in counts.items() if test and not train]
+        if untested:
+            notes.append(
+                f"{domain} has no test samples of {', '.join(untested)}: its metrics are over the other classes"
+            )
+        if untrained:
+            notes.append(f"{domain} has no training samples of {', '.join(untrained)}, but its metrics count them")
+    return notes
 
 
 def _mean_where_defined(rounds: Sequence[dict[str, Any]], field: str) -> float | None:

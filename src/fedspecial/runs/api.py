@@ -6,23 +6,34 @@ the directory says. Nothing here imports torch before the directory exists.
 
 from __future__ import annotations
 
+import errno
+import logging
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedspecial.config import EXECUTION, Settings, given_object, is_given_object, merge_settings, read_run_file, resolve
 from fedspecial.errors import InputError
+from fedspecial.report.progress_line import ProgressLine, can_show
 from fedspecial.runs import directory
+
+_DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+log = logging.getLogger("fedspecial")
 
 if TYPE_CHECKING:
     from torch import nn
 
     from fedspecial.core.events import Event
-    from fedspecial.data.benchmark import Benchmark, Domain
+    from fedspecial.data.benchmark import Benchmark
+    from fedspecial.data.samples import Domain
     from fedspecial.methods.base import Method
+    from fedspecial.objectives.base import Objective
     from fedspecial.report.result import Result
+    from fedspecial.runs.build import GivenModel
 
     Listener = Callable[[Event], None]
 
@@ -31,10 +42,12 @@ def run(
     benchmark: str | Benchmark | Sequence[Domain] | None = None,
     *,
     method: str | Method | None = None,
-    model: str | nn.Module | None = None,
+    model: str | GivenModel | None = None,
+    objective: str | Objective | None = None,
     config: str | Path | None = None,
     out: str | Path | None = None,
     listeners: Sequence[Listener] = (),
+    progress: bool = True,
     **settings: Any,
 ) -> Result:
     """Train a federation on the benchmark's domains, one after another, and return the accuracies.
@@ -44,28 +57,41 @@ def run(
             "digits-shift" without it.
         method: a name (``fedspecial list methods``), ``file.py:Class``, or an object such as ``Special(lam=0.1)``;
             "special" without it.
-        model: a name (``fedspecial list models``), ``file.py:Class``, or a `torch.nn.Module` that maps a batch of
-            inputs to class scores. Without it, the model of the benchmark's preset.
+        model: a name (``fedspecial list models``), ``file.py:Class``, a `torch.nn.Module` that maps a batch of inputs
+            to class scores, or a function that returns one. A module is copied and stays as it is; the weights that
+            a function draws depend on `seed`. Without it, the model of the benchmark's preset.
+        objective: the loss and the metrics: classification, multilabel, regression, segmentation, ``file.py:NAME``, or
+            an `Objective`; "classification" without it.
         config: a YAML file of settings; arguments given here win over it.
         out: the new run directory; ``runs/BENCHMARK-METHOD-NUMBER`` without it.
         listeners: functions that are called with every event of the run.
+        progress: show a bar on a terminal or in a notebook, on standard error.
         **settings: any setting of ``fedspecial list settings``, such as ``rounds=10, seed=225``.
 
     Returns:
-        The result, which is also saved in the run directory.
+        The result, which is also saved in the run directory (`result.folder`); `result.model` is the trained network.
 
     Example:
         >>> import fedspecial
         >>> result = fedspecial.run("digits-shift", method="special", lam=0.25, rounds=2)  # doctest: +SKIP
         >>> print(f"ACC {result.acc:.3f}, BWT {result.bwt:.3f}")  # doctest: +SKIP
     """
-    objects = Objects.of(benchmark, model, method)
+    objects = Objects.of(benchmark, model, method, objective)
     given = read_run_file(Path(config)) if config is not None else {}
     given |= objects.named() | settings | ({"out": str(out)} if out is not None else {})
     with new_run(given) as folder:
-        return resume(
-            folder, benchmark=objects.benchmark, model=objects.model, method=objects.method, listeners=listeners
+        result = resume(
+            folder,
+            benchmark=objects.benchmark,
+            model=objects.model,
+            method=objects.method,
+            objective=objects.objective,
+            listeners=listeners,
+            progress=progress,
         )
+    for text in result.warnings:
+        log.warning("%s: %s", folder, text)
+    return result
 
 
 @contextmanager
@@ -79,9 +105,11 @@ def resume(
     folder: str | Path,
     *,
     benchmark: Benchmark | Sequence[Domain] | None = None,
-    model: nn.Module | None = None,
+    model: GivenModel | None = None,
     method: Method | None = None,
+    objective: Objective | None = None,
     listeners: Sequence[Listener] = (),
+    progress: bool = True,
     **execution: Any,
 ) -> Result:
     """Continue a run that was stopped or killed; the result is the same as without the interruption.
@@ -91,7 +119,9 @@ def resume(
         benchmark: the object that was passed to `run`, if one was; objects are not saved.
         model: likewise.
         method: likewise; not needed if its class can be imported.
+        objective: the object that was passed to `run`, if one was.
         listeners: functions that are called with every event from here on.
+        progress: show a bar on a terminal or in a notebook, on standard error.
         **execution: settings that say how the run is executed, such as ``workers=2``; they may differ from before.
 
     Returns:
@@ -104,15 +134,28 @@ def resume(
     folder = Path(folder)
     finished = directory.finished(folder)
     if finished is not None:
-        return finished
+        return _located(finished, folder, model)
     settings = directory.settings(folder) | execution_settings(execution)
-    objects = Objects.of(benchmark, model, method)
+    objects = Objects.of(benchmark, model, method, objective)
     objects.check_complete(settings, f"fedspecial.resume({str(folder)!r}, …)")
-    with directory.claimed(folder):
-        run_settings = resolve(settings, objects.method)
+    with directory.claimed(folder), directory.failure_recorded(folder):
+        run_settings = resolve(settings, objects.method, objects.objective)
+        from fedspecial.report.trackers import listeners_for
         from fedspecial.runs.execute import execute
 
-        return execute(folder, run_settings, objects.benchmark, objects.model, tuple(listeners))
+        heard = (*listeners, *listeners_for(run_settings.config.trackers or (), folder))
+        if progress and can_show(sys.stderr):
+            heard = (*heard, ProgressLine())
+        try:
+            result = execute(folder, run_settings, objects.benchmark, objects.model, heard)
+            return _located(result, folder, objects.model)
+        except OSError as error:
+            if error.errno not in _DISK_FULL:
+                raise
+            raise InputError(
+                f"{folder}: it cannot be written ({error.strerror}); nothing of the last checkpoint is lost: make room "
+                f"and continue with: fedspecial resume {folder}"
+            ) from None
 
 
 def execution_settings(given: Settings, reason: str = "a resumed run keeps its settings") -> Settings:
@@ -128,19 +171,31 @@ class Objects:
     """Python objects that the caller passed instead of names; None for each that was named or left out."""
 
     benchmark: Benchmark | None = None
-    model: nn.Module | None = None
+    model: GivenModel | None = None
     method: Method | None = None
+    objective: Objective | None = None
     names: tuple[tuple[str, str], ...] = ()
 
     @staticmethod
-    def of(benchmark: Any, model: Any, method: Any) -> Objects:
-        given = {"benchmark": benchmark, "model": model, "method": method}
+    def of(benchmark: Any, model: Any, method: Any, objective: Any = None) -> Objects:
+        given = {"benchmark": benchmark, "model": model, "method": method, "objective": objective}
         names = tuple((key, value) for key, value in given.items() if isinstance(value, str))
         objects = {key: value for key, value in given.items() if value is not None and not isinstance(value, str)}
         if "benchmark" in objects:
             from fedspecial.data.benchmark import Benchmark
 
             objects["benchmark"] = Benchmark.of(objects["benchmark"])
+        if "method" in objects:
+            check_method(objects["method"])
+        if "model" in objects and not callable(objects["model"]):
+            raise InputError(
+                f"model={objects['model']!r}: expected a name, a torch.nn.Module, or a function that returns one"
+            )
+        if "objective" in objects:
+            from fedspecial.objectives.base import Objective
+
+            if not isinstance(objects["objective"], Objective):
+                raise InputError(f"objective={objects['objective']!r}: expected a name or a fedspecial.Objective")
         return Objects(**objects, names=names)
 
     def named(self) -> Settings:
@@ -149,14 +204,17 @@ class Objects:
         if self.benchmark is not None:
             settings["benchmark"] = given_object(self.benchmark.name)
         if self.model is not None:
-            settings["model"] = given_object(type(self.model).__name__)
+            settings["model"] = given_object(_model_name(self.model))
+        if self.objective is not None:
+            settings["objective"] = given_object(self.objective.name)
         if self.method is not None:
             settings |= settings_of_method(self.method)
         return settings
 
     def check_complete(self, settings: Settings, call: str) -> None:
         """Refuse if the run was started with an object that is not given now."""
-        for key, value in (("benchmark", self.benchmark), ("model", self.model)):
+        given = (("benchmark", self.benchmark), ("model", self.model), ("objective", self.objective))
+        for key, value in given:
             if is_given_object(settings.get(key)) and value is None:
                 raise InputError(
                     f"{key}={settings[key]['object']}: this run was started with a Python object, which is not saved; "
@@ -164,10 +222,37 @@ class Objects:
                 )
 
 
+def _located(result: Result, folder: Path, model: GivenModel | None) -> Result:
+    """The result with its run directory, from which `result.model` is read."""
+    return replace(result, folder=folder, load_model=partial(_load_module, folder.resolve(), model))
+
+
+def _load_module(folder: Path, model: GivenModel | None) -> nn.Module:
+    from fedspecial.runs.load import load
+
+    return load(folder, model=model).module
+
+
+def _model_name(model: GivenModel) -> str:
+    """The name of a function, or of the class of a module."""
+    return str(getattr(model, "__name__", type(model).__name__)).strip("<>")
+
+
+def check_method(method: Any) -> None:
+    """Refuse anything but an object of a method's class."""
+    from fedspecial.methods.base import Method
+
+    if isinstance(method, type):
+        raise InputError(f"method={method.__name__}: this is a class; give an object of it, {method.__name__}(…)")
+    if not isinstance(method, Method):
+        raise InputError(f"method={method!r}: expected a name or an object such as Special(lam=0.1)")
+
+
 def settings_of_method(method: Method) -> Settings:
     """The settings that make the same method again: its name and its hyper-parameters."""
     from fedspecial import methods
 
+    check_method(method)
     kind = type(method)
     built_in = method.name in methods.names() and methods.find(method.name) is kind
     name = method.name if built_in else f"{kind.__module__}:{kind.__qualname__}"

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-import safetensors.torch
 import torch
 from torch import Tensor, nn
 
 from fedspecial import methods, models
-from fedspecial.config import Config, GivenObject, RunSettings, Settings, data_folder, resolve
-from fedspecial.core.events import Event, EventLog
+from fedspecial.config import Config, GivenObject, RunSettings, Settings, resolve
+from fedspecial.core.events import Event, EventLog, read_events
+from fedspecial.core.imports import describe_error
 from fedspecial.core.messages import ServerState
-from fedspecial.core.streams import stream, stream_seed, torch_stream
+from fedspecial.core.streams import stream_seed, torch_stream
 from fedspecial.core.vector import FlatModel
-from fedspecial.data.benchmark import Benchmark, Domain
+from fedspecial.data.benchmark import Benchmark
 from fedspecial.data.federation import Federation
-from fedspecial.data.impute import impute
-from fedspecial.data.partition import Partition, make_partition
+from fedspecial.data.schema import DataSchema
 from fedspecial.engine.base import Engine
 from fedspecial.engine.checkpoint import Checkpoint, Checkpointer, Position
 from fedspecial.engine.client import ClientRunner
@@ -28,17 +28,24 @@ from fedspecial.engine.client_states import ClientStates
 from fedspecial.engine.head import wider_head
 from fedspecial.engine.inprocess import InProcess
 from fedspecial.engine.local import LocalTraining
-from fedspecial.engine.loop import Run
 from fedspecial.engine.payloads import PayloadTracker
 from fedspecial.engine.pooled import PooledEngine
+from fedspecial.engine.privacy import private_aggregation
+from fedspecial.engine.run import Run
 from fedspecial.engine.workers import ProcessPool
 from fedspecial.errors import InputError
 from fedspecial.methods.base import Method, ProblemSpec
+from fedspecial.models.custom import Factory, call_factory
+from fedspecial.objectives.base import Objective
 from fedspecial.report.certificate import issue
 from fedspecial.runs.cores import number_of_workers
+from fedspecial.runs.data import apply_sites, load_benchmark, make_federation, name_in
 from fedspecial.runs.devices import device_of, use_deterministic_algorithms
+from fedspecial.runs.model_files import load_weights
 
 Listener = Callable[[Event], None]
+GivenModel = nn.Module | Factory
+"""A model that the caller passed: a module, of which every run trains a copy, or a function that makes one."""
 Connect = Callable[[ClientRunner, Checkpointer, Checkpoint | None], Engine]
 
 
@@ -46,19 +53,22 @@ def prepare(
     folder: Path,
     resolved: RunSettings,
     federation: Federation,
-    module: nn.Module | None,
+    model: GivenModel | None,
     saved: Checkpoint | None,
     listeners: tuple[Listener, ...] = (),
     connect: Connect | None = None,
 ) -> Run:
     """A run with its event log, at its beginning or at its checkpoint."""
-    parts = assemble(folder, resolved, federation, module, saved, connect)
+    parts = assemble(folder, resolved, federation, model, saved, connect)
     runner, config, method = parts.runner, resolved.config, resolved.method
     log = EventLog(folder / "events.jsonl", cut=saved.events_length if saved else 0)
-    position = saved.position if saved else Position()
     return Run(
         *(config, method, federation, runner.model, runner.networks, runner.problem, parts.engine, log),
-        *(parts.checkpointer, parts.vector, parts.server, position, listeners, issue),
+        *(parts.checkpointer, parts.vector, parts.server, saved.position if saved else Position(), listeners),
+        *(resolved.objective, issue),
+        private=private_aggregation(
+            config, federation.num_tasks, federation.clients, read_events(log.path) if config.dp_clip else ()
+        ),
     )
 
 
@@ -77,29 +87,31 @@ def assemble(
     folder: Path,
     resolved: RunSettings,
     federation: Federation,
-    module: nn.Module | None,
+    model: GivenModel | None,
     saved: Checkpoint | None,
     connect: Connect | None = None,
 ) -> Parts:
     """The parts of a run, with the state of the checkpoint if there is one; `connect` makes another engine."""
     config = resolved.config
-    runner = make_client_runner(resolved, federation, module, saved.position if saved else Position())
-    model = runner.model
+    runner = make_client_runner(resolved, federation, model, saved.position if saved else Position())
     checkpointer = Checkpointer(folder / "checkpoint", config.checkpoint_seconds)
-    vector = model.vector.clone()
-    learned = model.layout.size if config.batch_norm == "average" else model.layout.num_weights
+    vector, layout = runner.model.vector.clone(), runner.model.layout
+    learned = layout.size if config.batch_norm == "average" else layout.num_weights
     networks = {name: part.vector.clone() for name, part in runner.networks.items()}
     server = ServerState(vector[:learned], tensors=networks)
     if saved is not None:
-        if saved.layout != model.layout.fingerprint:
-            raise InputError(f"checkpoint: {folder} was written with another model (names or shapes differ)")
+        if saved.layout != layout.fingerprint:
+            raise InputError(
+                f"checkpoint: {folder} was written with another model (names, shapes or frozen weights differ)"
+            )
         vector.copy_(checkpointer.tensor(saved.vector))
         checkpointer.restore(saved, server)
-    engine = (connect or choose_engine(resolved, federation.benchmark, module))(runner, checkpointer, saved)
+    given = federation.separate or federation.benchmark  # worker processes join the domains themselves
+    engine = (connect or choose_engine(resolved, given, model))(runner, checkpointer, saved)
     return Parts(runner, checkpointer, vector, server, engine)
 
 
-def choose_engine(resolved: RunSettings, benchmark: Benchmark, module: nn.Module | None) -> Connect:
+def choose_engine(resolved: RunSettings, benchmark: Benchmark, model: GivenModel | None) -> Connect:
     """The engine that the settings name: this process alone, worker processes, or Ray actors."""
     config = resolved.config
     workers = min(number_of_workers(config.workers, config.threads), config.clients)
@@ -110,7 +122,13 @@ def choose_engine(resolved: RunSettings, benchmark: Benchmark, module: nn.Module
         if workers == 1 and config.engine == "local":
             return InProcess(runner, states, payloads)
         given = benchmark if isinstance(config.benchmark, GivenObject) else None
-        build = partial(worker_runner, resolved.flat(), given, module, _object_method(resolved))
+        module = None
+        if model is not None:
+            # Made here, so that a function that cannot be sent to another process, such as a lambda, can be used.
+            module = make_module(config, runner.federation.benchmark, runner.federation.num_classes(1), model)
+        own = resolved.objective if isinstance(config.objective, GivenObject) else None
+        objects = (given, module, _object_method(resolved), own)
+        build = partial(worker_runner, resolved.flat(), *objects, benchmark.schema)
         if config.engine == "ray":
             from fedspecial.runs.ray_pool import ray_pool
 
@@ -121,16 +139,22 @@ def choose_engine(resolved: RunSettings, benchmark: Benchmark, module: nn.Module
 
 
 def worker_runner(
-    settings: Settings, benchmark: Benchmark | None, module: nn.Module | None, method: Method | None
+    settings: Settings,
+    benchmark: Benchmark | None,
+    model: GivenModel | None,
+    method: Method | None,
+    objective: Objective | None = None,
+    schema: DataSchema | None = None,
 ) -> ClientRunner:
     """The client runner of a worker process: it reads the data itself, except for objects that the caller passed."""
-    resolved = resolve(settings, method)
+    resolved = resolve(settings, method, objective)
     if resolved.config.deterministic:
         use_deterministic_algorithms()
     if benchmark is None:
-        benchmark = load_benchmark(resolved.config)
+        benchmark = load_benchmark(resolved.config, resolved.objective.targets, schema=schema)
         resolved = apply_sites(resolved, benchmark)
-    return make_client_runner(resolved, make_federation(resolved.config, benchmark), module)
+    all_domains = resolved.method.all_domains
+    return make_client_runner(resolved, make_federation(resolved.config, benchmark, all_domains=all_domains), model)
 
 
 def _object_method(resolved: RunSettings) -> Method | None:
@@ -140,13 +164,13 @@ def _object_method(resolved: RunSettings) -> Method | None:
 
 
 def make_client_runner(
-    resolved: RunSettings, federation: Federation, module: nn.Module | None, position: Position = Position()
+    resolved: RunSettings, federation: Federation, model: GivenModel | None, position: Position = Position()
 ) -> ClientRunner:
     """What local training needs: the model at that position, further networks of the method, the training plan."""
     config, method = resolved.config, resolved.method
     # Between tasks the head still has the previous task's outputs; it grows when the task begins.
     outputs = federation.num_classes(position.task if position.round else max(1, position.task - 1))
-    module = make_module(config, federation.benchmark, outputs, module)
+    module = make_module(config, federation.benchmark, outputs, model)
     problem = _problem_spec(federation, module)
     method.check_problem(problem)
     device = device_of(config)
@@ -163,14 +187,18 @@ def make_client_runner(
     networks = _networks(method, problem, config.seed, device)
     local_statistics = config.batch_norm == "local"
     return ClientRunner(
-        federation, method, FlatModel(module.to(device)), networks, problem, plan, config.seed, local_statistics
+        *(federation, method, FlatModel(module.to(device)), networks, problem, plan, config.seed, local_statistics),
+        objective=resolved.objective,
+        bank_temperature=config.bank_temperature,
     )
 
 
 def _problem_spec(federation: Federation, module: nn.Module) -> ProblemSpec:
     benchmark, head = federation.benchmark, getattr(module, "fc", None)
-    features = head.in_features if isinstance(head, nn.Linear) and hasattr(module, "features") else None
-    shape, counts = benchmark.input_shape, (len(benchmark.classes), federation.num_tasks, federation.clients)
+    features = None
+    if isinstance(head, nn.Linear) and hasattr(module, "features") and head.weight.dtype == torch.float32:
+        features = head.in_features
+    shape, counts = benchmark.input_shape, (len(benchmark.classes), federation.clients)
     return ProblemSpec(benchmark.kind, shape, *counts, benchmark.incremental, features, benchmark.mean, benchmark.std)
 
 
@@ -179,72 +207,20 @@ def _networks(method: Method, problem: ProblemSpec, seed: int, device: torch.dev
         return {name: FlatModel(network.to(device)) for name, network in method.networks(problem).items()}
 
 
-def load_benchmark(config: Config, notice: Callable[[str], None] = lambda text: None) -> Benchmark:
-    """The benchmark of a run. With `holdout`, a part of the training samples replaces the test samples, for tuning."""
-    from fedspecial.data import catalogue
-
-    name = _name_in("benchmark", config.benchmark)
-    benchmark = catalogue.load(
-        name,
-        data=data_folder(config),
-        domains=config.domains,
-        cap=config.cap,
-        image_size=config.image_size,
-        seed=config.seed,
-        on_bad=config.on_bad,
-        notice=notice,
-        **config.options_for(catalogue.entry(name).options),
-    )
-    if config.holdout:
-        benchmark = benchmark.held_out(config.holdout, config.seed)
-    return benchmark.check()
+def make_module(config: Config, benchmark: Benchmark, outputs: int, model: GivenModel | None) -> nn.Module:
+    """A new module with its initial weights and that many outputs."""
+    module = initial_module(config, benchmark.input_shape, outputs, model)
+    if model is not None and benchmark.incremental == "class":
+        wider_head(module, outputs, config.seed, 1)
+    return module
 
 
-def _name_in(key: str, value: str | GivenObject) -> str:
-    if isinstance(value, GivenObject):
-        raise InputError(f"{key}={value.object}: this is a Python object, which can be passed only from Python")
-    return value
-
-
-def apply_sites(resolved: RunSettings, benchmark: Benchmark) -> RunSettings:
-    """Where the data comes from real sites, the sites are the clients and their data is not partitioned again."""
-    counts = {len(domain.sites) for domain in benchmark.domains if domain.sites is not None}
-    config = resolved.config
-    if not counts:
-        return resolved
-    if len(counts) > 1:
-        raise InputError(f"benchmark '{benchmark.name}': its domains have {sorted(counts)} sites; give each every site")
-    sites = counts.pop()
-    if config.clients_per_round > sites:
-        raise InputError(f"clients_per_round={config.clients_per_round}: the data has only {sites} sites")
-    return RunSettings(config.model_copy(update={"clients": sites, "partition": "sites"}), resolved.method)
-
-
-def make_federation(config: Config, benchmark: Benchmark) -> Federation:
-    """The clients and their data, which depend on the seed, the task and the partition settings, not on the method."""
-
-    def partition_task(task: int, domain: Domain) -> Partition:
-        keys = () if config.shared_proportions else (task,)
-        return make_partition(
-            config.partition,
-            domain.train.y.numpy(),
-            config.clients,
-            alpha=config.alpha,
-            min_per_client=config.min_per_client,
-            sites=domain.sites,
-            rng=stream(config.seed, "partition", *keys),
-        )
-
-    if benchmark.kind == "table" and any(bool(torch.isnan(d.train.x).any()) for d in benchmark.domains):
-        benchmark = impute(benchmark, [partition_task(i, d) for i, d in enumerate(benchmark.domains, start=1)])
-    return Federation(benchmark, config.clients, partition_task)
-
-
-def make_module(config: Config, benchmark: Benchmark, outputs: int, module: nn.Module | None) -> nn.Module:
-    if module is None:
-        shape, seed = benchmark.input_shape, stream_seed(config.seed, "init") % 2**63
+def initial_module(config: Config, shape: tuple[int, ...], outputs: int, model: GivenModel | None) -> nn.Module:
+    """A copy of the given module, or one whose weights are drawn from the seed."""
+    seed = stream_seed(config.seed, "init") % 2**63
+    if model is None:
         module = models.build(
-            _name_in("model", config.model),
+            name_in("model", config.model),
             input_shape=shape,
             num_classes=outputs,
             width=config.width,
@@ -252,22 +228,20 @@ def make_module(config: Config, benchmark: Benchmark, outputs: int, module: nn.M
             encoder=config.encoder,
         )
         if config.weights is not None:
-            _load_weights(module, Path(config.weights))
-    elif benchmark.incremental == "class":
-        wider_head(module, outputs, config.seed, 1)
-    return module
+            load_weights(module, Path(config.weights))
+        return module
+    if isinstance(model, nn.Module):
+        return _copied(model)
+    name = config.model.object if isinstance(config.model, GivenObject) else config.model
+    return call_factory(model, name, input_shape=shape, num_classes=outputs, width=config.width, seed=seed)
 
 
-def _load_weights(module: nn.Module, path: Path) -> None:
-    """Start from weights in a safetensors file; the head may have another number of classes."""
+def _copied(module: nn.Module) -> nn.Module:
+    """A copy to train, so that the caller's module keeps its weights and every run starts from the same ones."""
     try:
-        state = safetensors.torch.load_file(path)
+        return copy.deepcopy(module)
     except Exception as error:
-        raise InputError(f"weights={path}: cannot be read as safetensors ({error})") from None
-    own = module.state_dict()
-    fitting = {name: tensor for name, tensor in state.items() if name in own and own[name].shape == tensor.shape}
-    missing = [name for name in own if name not in fitting and not name.startswith("fc.")]
-    missing = [name for name in missing if not name.endswith("num_batches_tracked")]
-    if missing:
-        raise InputError(f"weights={path}: it has no '{missing[0]}' of the model's shape ({len(missing)} missing)")
-    module.load_state_dict(fitting, strict=False)
+        raise InputError(
+            f"model={type(module).__name__}: it cannot be copied ({describe_error(error)}); "
+            "pass a function that makes it: model=lambda: …"
+        ) from error

@@ -19,15 +19,18 @@ from fedspecial.config import (
 from fedspecial.errors import InputError
 from fedspecial.runs import directory
 from fedspecial.runs.api import Objects, resume, settings_of_method
-from fedspecial.runs.jobs import Job, parallel_runs, run_in_process, run_missing
+from fedspecial.runs.jobs import Job, run_in_process, run_missing
 
 if TYPE_CHECKING:
-    from torch import nn
+    from pandas import DataFrame
 
-    from fedspecial.data.benchmark import Benchmark, Domain
+    from fedspecial.data.benchmark import Benchmark
+    from fedspecial.data.samples import Domain
     from fedspecial.methods.base import Method
+    from fedspecial.objectives.base import Objective
     from fedspecial.report.comparison import Summary
     from fedspecial.report.result import Result
+    from fedspecial.runs.build import GivenModel
 
 SEEDS = (25, 225, 2025)
 """The seeds of the paper."""
@@ -47,6 +50,17 @@ class Comparison:
 
         return {name: Summary.of(results) for name, results in self.results.items()}
 
+    def to_frame(self) -> DataFrame:
+        """A pandas table with a row for each run: method, seed, ACC, BWT, worst drop, forgetting and costs."""
+        from fedspecial.report.frames import comparison_frame
+
+        return comparison_frame(self.results)
+
+    def _repr_html_(self) -> str:
+        from fedspecial.report.html import comparison_html
+
+        return comparison_html(self.results)
+
     def __str__(self) -> str:
         from fedspecial.report.comparison import markdown
 
@@ -58,7 +72,8 @@ def compare(
     methods: Sequence[str | Method] = ("special", "fedavg"),
     seeds: Sequence[int] = SEEDS,
     *,
-    model: str | nn.Module | None = None,
+    model: str | GivenModel | None = None,
+    objective: str | Objective | None = None,
     jobs: int | None = None,
     out: str | Path | None = None,
     tick: Callable[[Sequence[Job]], None] | None = None,
@@ -70,9 +85,11 @@ def compare(
         benchmark: a name, ``file.py:function``, a `Benchmark`, or a list of `Domain`.
         methods: names, ``file.py:Class``, or objects such as ``Special(lam=0.1)``.
         seeds: each method runs once with each seed.
-        model: a name, ``file.py:Class``, or a `torch.nn.Module`, of which every run gets a copy.
-        jobs: how many runs at the same time; as many as there are cores without it. Where benchmark or model is an
-            object, runs follow one another in this process.
+        model: a name, ``file.py:Class``, a `torch.nn.Module`, of which every run trains a copy, so that all start from
+            the same weights, or a function that returns one, whose weights depend on the seed.
+        objective: a name, ``file.py:NAME``, or an `Objective`.
+        jobs: how many runs at the same time; as many as there are cores without it. Where benchmark, model or objective
+            is an object, runs follow one another in this process.
         out: folder of the runs; finished ones are reused and stopped ones continued. ``runs/compare-BENCHMARK-NUMBER``
             without it.
         tick: called about four times a second with the list of runs, to show progress.
@@ -88,17 +105,17 @@ def compare(
     """
     if jobs is not None and jobs < 1:
         raise InputError(f"jobs={jobs}: must be at least 1")
-    objects = Objects.of(benchmark, model, None)
+    objects = Objects.of(benchmark, model, None, objective)
     given = {**settings, **objects.named()}
     name = objects.benchmark.name if objects.benchmark is not None else str(benchmark)
     folder = Path(out) if out is not None else directory.next_number(f"compare-{name}")
-    planned = plan(given.pop("benchmark"), methods, seeds, given, folder)
+    planned = plan(given.pop("benchmark"), methods, seeds, given, folder, objects.objective)
     show = (lambda: tick(planned)) if tick is not None else _nothing
-    if objects.benchmark is None and objects.model is None:
-        run_missing(planned, jobs or parallel_runs(planned), show)
+    if objects.benchmark is None and objects.model is None and objects.objective is None:
+        run_missing(planned, jobs, show)
     else:
         run_in_process(planned, objects, show)
-    comparison = Comparison(folder, _results(planned))
+    comparison = Comparison(folder, _results(planned, objects.model))
     _write_summary(comparison)
     return comparison
 
@@ -109,6 +126,7 @@ def plan(
     seeds: Sequence[int],
     settings: Mapping[str, Any],
     out: Path,
+    objective: Objective | None = None,
 ) -> list[Job]:
     """All runs, checked before the first one starts. A method's own setting goes only to methods that have it."""
     each = [{"method": method} if isinstance(method, str) else settings_of_method(method) for method in chosen]
@@ -128,7 +146,7 @@ def plan(
             folder = out / f"{name.replace(':', '-').replace('/', '-')}-{seed}"
             given = {**shared, **mine, "benchmark": benchmark, "seed": seed, "out": str(folder)}
             merged = merge_settings(given)
-            resolve(merged)
+            resolve(merged, objective=objective)
             jobs.append(Job(name, seed, merged, folder))
     return jobs
 
@@ -146,10 +164,10 @@ def _reader_options(benchmark: str | Settings) -> Iterable[str]:
     return () if is_given_object(benchmark) else reader_options(benchmark_of_preset(str(benchmark)))
 
 
-def _results(jobs: Sequence[Job]) -> dict[str, list[Result]]:
+def _results(jobs: Sequence[Job], model: GivenModel | None) -> dict[str, list[Result]]:
     results: dict[str, list[Result]] = {}
     for job in jobs:
-        results.setdefault(job.method, []).append(resume(job.folder))
+        results.setdefault(job.method, []).append(resume(job.folder, model=model))
     return results
 
 

@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from fedspecial.config import EXECUTION, Settings, is_given_object, read_settings
+from fedspecial.config.paths import short_name
 from fedspecial.core.files import write_atomic, write_folder_atomic
 from fedspecial.errors import InputError
 
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 
 RUNS = Path("runs")
 CONFIG = "config.yaml"
+FAILURE = "failure.json"
 FORMAT = 2
 """Version of the files in a run directory; directories of another version are refused."""
 
@@ -110,19 +113,49 @@ def claimed(folder: Path) -> Iterator[None]:
     if sys.platform == "win32":
         yield
         return
-    import fcntl
-
     descriptor = os.open(folder, os.O_RDONLY)
     try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise InputError(f"{folder}: another process is working on this run") from None
-        except OSError:
-            pass  # some network file systems do not support locks
+        if not _locked(descriptor):
+            raise InputError(f"{folder}: another process is working on this run")
         yield
     finally:
         os.close(descriptor)
+
+
+def _locked(descriptor: int) -> bool:
+    """Take the lock. A page that asks whether the run is working holds it for an instant, so it is tried again."""
+    import fcntl
+
+    deadline = time.monotonic() + 0.5
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.02)
+        except OSError:
+            return True  # some network file systems do not support locks
+
+
+@contextmanager
+def failure_recorded(folder: Path) -> Iterator[None]:
+    """An error that ends the run is written to failure.json, so that it can be told from a run that was stopped.
+
+    The file is removed when the run is continued. Refused input (`InputError`) changes nothing in the directory.
+    """
+    path = folder / FAILURE
+    try:
+        yield
+    except InputError:
+        raise
+    except Exception as error:
+        text = " ".join(f"{type(error).__name__}: {error}".split())[:2000]
+        content = {"time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "message": text}
+        write_atomic(path, (json.dumps(content, indent=1) + "\n").encode())
+        raise
+    path.unlink(missing_ok=True)
 
 
 def finished(folder: Path) -> Result | None:
@@ -161,7 +194,7 @@ def next_number(stem: str) -> Path:
 
 def _benchmark_name(settings: Settings) -> str:
     name = settings.get("benchmark", "run")
-    return str(name["object"] if is_given_object(name) else name)
+    return short_name(name["object"] if is_given_object(name) else name)
 
 
 def _settings_hash(settings: Settings) -> str:

@@ -8,23 +8,29 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 
-import safetensors.torch
-from torch import nn
-
-from fedspecial.config import RunSettings
+from fedspecial.config import Config, GivenObject, RunSettings
+from fedspecial.config.paths import short_name
 from fedspecial.core.events import DataNotice, EngineStarted, RunResumed, RunStarted, read_events
 from fedspecial.core.files import write_atomic
+from fedspecial.core.frozen import frozen_tensors
+from fedspecial.data.absent_classes import describe_absent_classes
 from fedspecial.data.benchmark import Benchmark
+from fedspecial.data.impute import describe_missing
+from fedspecial.data.matching import match
+from fedspecial.data.schema import DataSchema
 from fedspecial.engine import checkpoint as checkpoints
 from fedspecial.engine.checkpoint import Checkpoint
-from fedspecial.engine.loop import Run, learn
+from fedspecial.engine.loop import learn
+from fedspecial.engine.run import Run
 from fedspecial.errors import InputError
 from fedspecial.report.model_card import model_card
 from fedspecial.report.plots import draw_curves, draw_drift, draw_matrix
 from fedspecial.report.result import Result, result_of
 from fedspecial.runs import directory
-from fedspecial.runs.build import Listener, apply_sites, load_benchmark, make_federation, prepare
+from fedspecial.runs.build import GivenModel, Listener, prepare
+from fedspecial.runs.data import apply_sites, check_model, load_benchmark, make_federation
 from fedspecial.runs.devices import torch_settings
+from fedspecial.runs.model_files import write_frozen, write_model
 from fedspecial.runs.provenance import data_sha256, versions
 
 
@@ -32,21 +38,35 @@ def execute(
     folder: Path,
     resolved: RunSettings,
     benchmark: Benchmark | None,
-    module: nn.Module | None,
+    model: GivenModel | None,
     listeners: tuple[Listener, ...] = (),
 ) -> Result:
     """Run what the run directory says, from its beginning or its checkpoint, and write the result there."""
     with torch_settings(resolved.config):
         notices: list[str] = []
-        benchmark = benchmark.check() if benchmark else load_benchmark(resolved.config, notices.append)
-        resolved = apply_sites(resolved, benchmark)
+        targets = resolved.objective.targets
         saved = checkpoints.load(folder / "checkpoint")
-        federation = make_federation(resolved.config, benchmark)
+        schema = DataSchema.read(folder) if saved is not None else None
+        if benchmark is None:
+            benchmark = load_benchmark(resolved.config, targets, notices.append, schema)
+        else:
+            benchmark = benchmark.with_targets(targets)
+            benchmark = match(benchmark, schema, str(folder)) if schema is not None else benchmark
+        resolved = apply_sites(resolved, benchmark.check())
+        check_model(resolved.config, benchmark)
+        notices += describe_missing(benchmark) + describe_absent_classes(benchmark)
+        if resolved.config.benchmark == "folders":
+            config = resolved.config
+            notices.append(
+                f"{benchmark.kind} data: model={short_name(config.model)}, optimizer={config.optimizer}, "
+                f"client_lr={config.client_lr:g}"
+            )
+        federation = make_federation(resolved.config, benchmark, all_domains=resolved.method.all_domains)
         federation.check()
         data = data_sha256(benchmark)
         if saved is not None and directory.about(folder).get("data_sha256", data) != data:
             raise InputError(f"{folder}: the data differs from the data with which the run began (another hash)")
-        run = prepare(folder, resolved, federation, module, saved, listeners)
+        run = prepare(folder, resolved, federation, model, saved, listeners)
         with contextlib.closing(run.engine):
             run_remaining(folder, resolved, run, saved, data, notices)
         return write_result(folder, run)
@@ -58,7 +78,9 @@ def run_remaining(
     """Train the tasks and rounds that are left; `data` is the hash of the data."""
     with contextlib.closing(run.log):
         if saved is None:
+            write_frozen(folder, run.model)
             directory.write_settings(folder, resolved.flat(), {**versions(), "data_sha256": data})
+            run.federation.benchmark.schema.write(folder)
             run.emit(_started(run))
             run.emit(EngineStarted(run.engine.workers))
             for text in notices:
@@ -74,14 +96,15 @@ def write_result(folder: Path, run: Run) -> Result:
     """Derive every file from the events; result.json comes last and marks the run as finished."""
     events = read_events(folder / "events.jsonl")
     result = result_of(events)
-    named = {name: tensor.clone() for name, tensor in run.model.layout.named(run.vector.cpu())}
-    write_atomic(folder / "model.safetensors", safetensors.torch.save(named))
+    write_model(folder, run.model_state())
     card = model_card(
         result,
-        command=f"fedspecial run {folder / 'config.yaml'}",
+        command=_command(run.config),
         licence=run.federation.benchmark.licence,
         weights=run.model.layout.num_weights,
-        model=str(run.config.model),
+        model=short_name(run.config.model),
+        kind=run.federation.benchmark.kind,
+        inputs=run.federation.benchmark.schema.describe(),
     )
     write_atomic(folder / "README.md", card.encode())
     draw_matrix(result, folder / "matrix.png")
@@ -89,6 +112,16 @@ def write_result(folder: Path, run: Run) -> Result:
     draw_drift(events, folder / "drift.png")
     write_atomic(folder / "result.json", (json.dumps(result.to_json(), indent=1) + "\n").encode())
     return result
+
+
+def _command(config: Config) -> str:
+    """How to train the same model again; Python objects are not saved, so the caller passes them again."""
+    given = {key: value for key in ("benchmark", "model") if isinstance(value := getattr(config, key), GivenObject)}
+    if not given:
+        return "`fedspecial run config.yaml`"
+    call = ", ".join([*(f"{key}=…" for key in given), 'config="config.yaml"'])
+    objects = " and ".join(f"{key} '{value.object}'" for key, value in given.items())
+    return f"`fedspecial.run({call})` in Python, with the {objects} that the run was started with"
 
 
 def _started(run: Run) -> RunStarted:
@@ -105,4 +138,9 @@ def _started(run: Run) -> RunStarted:
         layout.size - layout.num_weights,
         layout.fingerprint,
         versions(),
+        objective=run.objective.name,
+        metric={"name": run.objective.main.name, "low": run.objective.main.low, "high": run.objective.main.high},
+        num_frozen=sum(tensor.numel() for tensor in frozen_tensors(run.model.module).values()),
+        frozen_sha256=layout.frozen,
+        all_domains=run.method.all_domains,
     )

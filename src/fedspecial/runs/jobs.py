@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-import copy
 import hashlib
 import json
-import multiprocessing
-import signal
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, wait
+from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from fedspecial.config import EXECUTION, Settings, resolve
 from fedspecial.errors import InputError
 from fedspecial.runs import directory
 from fedspecial.runs.api import Objects, new_run, resume
-from fedspecial.runs.cores import available_cores, number_of_workers
+from fedspecial.runs.job_pools import open_pool
+
+if TYPE_CHECKING:
+    from fedspecial.objectives.base import Objective
 
 
 @dataclass(frozen=True)
@@ -38,72 +39,77 @@ def settings_key(settings: Settings) -> str:
 
 def run_missing(
     jobs: Sequence[Job],
-    parallel: int,
+    parallel: int | None,
     tick: Callable[[], None],
     failed: Callable[[Job, Exception], None] | None = None,
+    started: Callable[[int], None] | None = None,
 ) -> None:
     """Start the runs that do not exist yet and resume the unfinished ones, `parallel` at a time.
 
-    `tick` is called about four times a second, for a progress display. When a run fails, `failed` is called and the
-    other runs continue; without `failed` the error stops all of them.
+    Without `parallel`, as many as fit on the cores of this machine, or with ``engine=ray`` on the cluster; `started`
+    is called with this number. `tick` is called about four times a second, for a progress display. When a run fails,
+    `failed` is called and the other runs continue; without `failed` the error stops all of them.
     """
     for job in jobs:
         _check_existing(job)
     left = [job for job in jobs if not (job.folder / "result.json").exists()]
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(max(1, min(parallel, len(left))), mp_context=context, initializer=_ignore_sigint) as pool:
-        futures: dict[Future[None], Job] = {pool.submit(_run_or_resume, job): job for job in left}
+    with open_pool(left, parallel, run_or_resume) as pool:
+        if started is not None:
+            started(pool.size)
+        futures: dict[Future[None], Job] = {}
         try:
-            while futures:
+            while left or futures:
+                while left and len(futures) < pool.size:
+                    job = left.pop(0)
+                    futures[pool.submit(job)] = job
                 done, _ = wait(futures, timeout=0.25, return_when="FIRST_COMPLETED")
                 tick()
                 for future in done:
-                    job, error = futures.pop(future), future.exception()
-                    if error is not None and (failed is None or not isinstance(error, Exception)):
-                        raise error
-                    if error is not None and failed is not None:
-                        failed(job, error)
+                    _report(futures.pop(future), future, failed)
         except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            for process in multiprocessing.active_children():
-                process.terminate()
+            pool.stop()
             raise
 
 
-def _ignore_sigint() -> None:
-    """Ctrl-C is handled by the process that started the runs; it terminates them."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+def _report(job: Job, future: Future[None], failed: Callable[[Job, Exception], None] | None) -> None:
+    error = future.exception()
+    # Ray wraps the exception of a task in one of its own.
+    error = getattr(error, "cause", None) or error
+    if error is None:
+        return
+    if failed is None or not isinstance(error, Exception):
+        raise error
+    failed(job, error)
 
 
 def run_in_process(jobs: Sequence[Job], objects: Objects, tick: Callable[[], None]) -> None:
-    """Like `run_missing`, one run after another in this process, for runs that need Python objects.
-
-    Each run trains its own copy of the model.
-    """
+    """Like `run_missing`, one run after another in this process, for runs that need Python objects."""
     for job in jobs:
-        _check_existing(job)
+        _check_existing(job, objects.objective)
     for job in jobs:
-        _run_or_resume(job, Objects(objects.benchmark, copy.deepcopy(objects.model)))
+        run_or_resume(job, objects)
         tick()
 
 
-def _run_or_resume(job: Job, objects: Objects = Objects()) -> None:
+def run_or_resume(job: Job, objects: Objects = Objects()) -> None:
+    """Start the run, or resume it if its directory exists."""
+    given: Any = {"benchmark": objects.benchmark, "model": objects.model, "objective": objects.objective}
     if job.folder.exists():
         execution = {key: value for key, value in job.settings.items() if key in EXECUTION}
-        resume(job.folder, benchmark=objects.benchmark, model=objects.model, **execution)
+        resume(job.folder, **given, progress=False, **execution)
         return
     with new_run(job.settings) as folder:
-        resume(folder, benchmark=objects.benchmark, model=objects.model)
+        resume(folder, **given, progress=False)
 
 
-def _check_existing(job: Job) -> None:
+def _check_existing(job: Job, objective: Objective | None = None) -> None:
     """Refuse an existing run directory whose settings differ from those of the job."""
     if not job.folder.exists():
         return
-    found = resolve(directory.settings(job.folder)).flat()
+    found = resolve(directory.settings(job.folder), objective=objective).flat()
     # With data from sites, the sites determine these settings.
     ignored = {"out", *EXECUTION} | ({"clients", "partition"} if found["partition"] == "sites" else set())
-    for key, value in resolve(job.settings).flat().items():
+    for key, value in resolve(job.settings, objective=objective).flat().items():
         if key not in ignored and found.get(key) != value:
             raise InputError(
                 f"out={job.folder}: it contains a run with {key}={found.get(key)}, not {key}={value}; "
@@ -138,7 +144,7 @@ class TimeEstimate:
 
     jobs: Sequence[Job]
     seconds: Sequence[float]
-    parallel: int
+    parallel: int = 1
     began: float = field(default_factory=time.monotonic)
     finished: set[int] = field(default_factory=set)
     _at_start: float | None = None
@@ -162,15 +168,3 @@ class TimeEstimate:
 def _share_done(job: Job) -> float:
     done, total = rounds_of(job)
     return done / total if total else 0.0
-
-
-def parallel_runs(jobs: Sequence[Job]) -> int:
-    """How many of these runs fit on the machine's cores at the same time, with their workers and threads."""
-
-    def cores_of(job: Job) -> int:
-        if job.settings.get("engine") == "ray":  # such a run takes all the CPUs that Ray has
-            return available_cores()
-        threads = int(job.settings.get("threads", 1))
-        return threads * number_of_workers(job.settings.get("workers"), threads)
-
-    return max(1, available_cores() // max((cores_of(job) for job in jobs), default=1))

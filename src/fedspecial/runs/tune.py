@@ -1,7 +1,7 @@
 """Choosing λ with the paper's two-stage search, on validation data split from the training data.
 
 The coarse stage tries λ = 0, 0.2, …, 1. The fine stage tries three values between the best λ and the better of its two
-neighbours. Test data is not used.
+neighbours, or beyond 1 where 1 is the best. Test data is not used.
 """
 
 from __future__ import annotations
@@ -9,16 +9,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from statistics import fmean
+from typing import Any, Literal
 
 import yaml
 
 from fedspecial.config import Config, Settings, merge_settings
 from fedspecial.core.files import write_atomic
 from fedspecial.errors import InputError
+from fedspecial.metrics.statistics import MIN_SEEDS, directions, t_interval
 from fedspecial.report.comparison import MeanStd
 from fedspecial.runs import directory
-from fedspecial.runs.jobs import Job, parallel_runs, run_missing, settings_key
+from fedspecial.runs.jobs import Job, run_missing, settings_key
 
 COARSE = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 Curve = Mapping[float, MeanStd]
@@ -51,11 +53,44 @@ class Search:
 
 @dataclass(frozen=True)
 class Tuned:
-    """The result of `tune`: the chosen λ, the mean ACC on held-out samples for each λ, and the settings file."""
+    """The result of `tune`.
+
+    lam:    the chosen λ
+    curve:  for each λ, ACC on the held-out samples: mean and standard deviation over the seeds
+    bwt:    the same for BWT; without a λ for which it is not defined
+    gains:  for each other λ, ACC minus ACC of λ = 0, seed by seed
+    preset: the settings file for ``fedspecial run``
+    """
 
     lam: float
     curve: Curve
     preset: Path
+    bwt: Curve
+    gains: Mapping[float, Sequence[float]]
+
+    @property
+    def verdict(self) -> str:
+        """Whether the chosen λ is clearly better than no anchor, in one sentence."""
+        if self.lam == 0:
+            return "no λ is better than 0: on this data, SPECIAL has no advantage over FedAvg in ACC; look at BWT too"
+        gains = self.gains[self.lam]
+        mean = f"{100 * fmean(gains):+.2f} points"
+        if len(gains) < MIN_SEEDS:
+            seeds = f"{len(gains)} seeds" if len(gains) > 1 else "1 seed"
+            return (
+                f"ACC is {mean} from that of λ = 0 (mean over {seeds}); it takes at least {MIN_SEEDS} seeds to tell "
+                "this from chance"
+            )
+        interval = t_interval(gains)
+        assert interval is not None
+        spread = f"{mean} [{100 * interval.low:+.2f} … {100 * interval.high:+.2f}] over {len(gains)} seeds"
+        clear = dict(zip(self.gains, directions(list(self.gains.values())), strict=True))
+        if clear[self.lam] > 0:
+            return f"λ = {self.lam:g} is better than 0: ACC {spread}"
+        return (
+            f"no λ is clearly better than 0: the best has ACC {spread}, which is within chance for {len(clear)} values "
+            "of λ; look at BWT too"
+        )
 
 
 def tune(
@@ -82,7 +117,8 @@ def tune(
         **settings: settings of all runs, such as ``rounds=10``.
 
     Returns:
-        The chosen λ, the curve, and the path of a settings file for ``fedspecial run``.
+        The chosen λ, ACC and BWT for each λ with their spread over the seeds, whether the choice is clearly better than
+        λ = 0 (`verdict`), and the path of a settings file for ``fedspecial run``.
 
     Example:
         >>> import fedspecial
@@ -103,15 +139,23 @@ def tune(
         if run_jobs is not None:
             run_jobs(stage, planned)
         else:
-            run_missing(planned, jobs or parallel_runs(planned), lambda: None)
+            run_missing(planned, jobs, lambda: None)
         curve |= read_curve(search, values)
-    return Tuned(best(curve), curve, write_preset(search, curve))
+    preset = write_preset(search, curve)
+    bwt = read_curve(search, list(curve), "bwt")
+    return Tuned(best(curve), curve, preset, bwt, {lam: gains(search, lam) for lam in curve if lam > 0})
+
+
+BEYOND = (1.25, 1.5, 2.0)
+"""What the fine stage tries where the best λ is the largest one of the coarse stage."""
 
 
 def fine(curve: Curve) -> tuple[float, ...]:
-    """Three values between the best λ and the better of its two neighbours."""
+    """Three values between the best λ and the better of its two neighbours; larger ones if the largest is the best."""
     xs = sorted(curve)
     at = xs.index(best(curve))
+    if xs[at] == COARSE[-1]:
+        return BEYOND
     neighbours = [xs[i] for i in (at - 1, at + 1) if 0 <= i < len(xs)]
     other = max(neighbours, key=lambda x: curve[x].mean)
     low, high = sorted((xs[at], other))
@@ -123,12 +167,22 @@ def best(curve: Curve) -> float:
     return max(sorted(curve), key=lambda x: curve[x].mean)
 
 
-def read_curve(search: Search, values: Sequence[float]) -> dict[float, MeanStd]:
-    """Mean and standard deviation of ACC on the held-out samples for each λ; the runs must be finished."""
+def gains(search: Search, lam: float) -> list[float]:
+    """ACC with this λ minus ACC with λ = 0 for each seed: both have the same clients, data and initial model."""
+    pairs = [[directory.finished(search.job(x, seed).folder) for x in (lam, 0.0)] for seed in search.seeds]
+    return [
+        ours.acc - none.acc
+        for ours, none in pairs
+        if ours is not None and none is not None and ours.acc is not None and none.acc is not None
+    ]
+
+
+def read_curve(search: Search, values: Sequence[float], metric: Literal["acc", "bwt"] = "acc") -> dict[float, MeanStd]:
+    """Mean and standard deviation of ACC or BWT on the held-out samples for each λ; the runs must be finished."""
     curve = {}
     for lam in values:
         results = [directory.finished(search.job(lam, seed).folder) for seed in search.seeds]
-        value = MeanStd.of(result.acc for result in results if result is not None)
+        value = MeanStd.of(getattr(result, metric) for result in results if result is not None)
         if value is not None:
             curve[lam] = value
     return curve

@@ -67,6 +67,8 @@ def plot_drift(certificates: Sequence[TaskCertificate], path: str | Path) -> Pat
     anchored = [task for task in certificates if task.anchored and task.max_drift is not None]
     if not anchored:
         raise ValueError(f"certificates must contain an anchored task with a measured drift, got {len(certificates)}")
+    from matplotlib.ticker import MaxNLocator
+
     figure = _figure(len(anchored), width=3.6)
     for index, task in enumerate(anchored):
         axes = figure.add_subplot(1, len(anchored), index + 1)
@@ -86,7 +88,14 @@ def plot_drift(certificates: Sequence[TaskCertificate], path: str | Path) -> Pat
         axes.set_ylim(bottom=0)
         mu = task.rounds[-1].mu
         title = f"Task {task.task}: {task.status}" + ("" if mu is None else f", μ = {mu:.3g}")
-        _finish(axes, title, "round", "distance to the anchor (weights)" if index == 0 else "")
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        _finish(axes, title, "round", "distance to the anchor (weights)" if index == 0 else "", legend=False)
+    # The panels have the same lines: one legend, below them, where it covers no curve.
+    named = {text: line for axes in figure.axes for line, text in zip(*axes.get_legend_handles_labels(), strict=True)}
+    columns = len(named) if len(anchored) > 1 else 2
+    figure.legend(
+        list(named.values()), list(named), loc="outside lower center", ncols=columns, frameon=False, fontsize=8
+    )
     return _save(figure, path)
 
 
@@ -133,16 +142,17 @@ def _numbers(values: Sequence[float | None]) -> np.ndarray[Any, np.dtype[np.floa
 def _figure(panels: int, width: float = 4.8) -> Figure:
     from matplotlib.figure import Figure
 
-    return Figure(figsize=(max(width * panels, 5.2), 3.7), layout="constrained")
+    return Figure(figsize=(max(width * panels, 5.2), 4.2), layout="constrained")
 
 
-def _finish(axes: Axes, title: str, x: str, y: str) -> None:
+def _finish(axes: Axes, title: str, x: str, y: str, *, legend: bool = True) -> None:
     axes.set_title(title, fontsize=11, loc="left")
     axes.set_xlabel(x)
     axes.set_ylabel(y)
     axes.grid(True, which="major", alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False, fontsize=8)
+    if legend:
+        axes.legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(0.0, -0.16))
 
 
 def _save(figure: Figure, path: str | Path) -> Path:

@@ -20,6 +20,8 @@ MODULES = {
     "glue": "glue",
     "fdu-mtl": "fdu_mtl",
     "heart": "heart",
+    "gas-drift": "gas_drift",
+    "spoken-digits": "spoken_digits",
     "folders": "folders",
 }
 """Benchmark name → file, in the order in which the catalogue lists them."""

@@ -38,7 +38,8 @@ from fedspecial.data.loading.request import LoadRequest
 from fedspecial.errors import InputError, did_you_mean
 
 if TYPE_CHECKING:
-    from fedspecial.data.benchmark import Benchmark, Domain
+    from fedspecial.data.benchmark import Benchmark
+    from fedspecial.data.samples import Domain
 
 Array = NDArray[np.float32]
 Split = Literal["test", "validation"]
@@ -63,7 +64,8 @@ def load(*, domains: tuple[str, ...] | None = None, cap: int | None = None, spli
     import torch
     from sklearn.datasets import load_digits
 
-    from fedspecial.data.benchmark import Benchmark, Domain, Samples
+    from fedspecial.data.benchmark import Benchmark
+    from fedspecial.data.samples import Domain, Samples
 
     chosen = tuple(DOMAINS) if domains is None else tuple(domains)
     for name in chosen:

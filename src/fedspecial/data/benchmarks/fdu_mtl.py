@@ -68,7 +68,8 @@ def load(request: LoadRequest) -> Benchmark:
         text_domains.text_domain(request, domain, read(request, domain), files(request, domain)[0])
         for domain in request.domains
     )
-    return Benchmark("fdu-mtl", tuple(domains), CLASSES, kind="text")
+    encoding = text_domains.encoding_of(request)
+    return Benchmark("fdu-mtl", tuple(domains), CLASSES, kind="text", encoding=encoding)
 
 
 ENTRY = Entry(

@@ -13,8 +13,10 @@ import numpy as np
 
 from fedspecial.data.entry import Entry
 from fedspecial.data.formats import csv_table
+from fedspecial.data.loading import table_rows
 from fedspecial.data.loading.bad_rows import BadRows, report_skipped
 from fedspecial.data.loading.request import LoadRequest
+from fedspecial.data.schema import Column, TableEncoding
 from fedspecial.errors import InputError
 
 if TYPE_CHECKING:
@@ -42,6 +44,13 @@ standardising reveals nothing about a hospital before its task begins."""
 IMPOSSIBLE_ZERO = ("trestbps", "chol")
 """A blood pressure or cholesterol of 0 is impossible; in the published files it means 'not measured'."""
 ALWAYS_KNOWN = ("age", "sex", "cp")
+_MEASURED = [number for number, name in enumerate(FEATURES) if name not in ALWAYS_KNOWN]
+ENCODING = TableEncoding(
+    columns=tuple(Column(name, zero_is_missing=name in IMPOSSIBLE_ZERO) for name in FEATURES),
+    indicators=tuple(_MEASURED),
+    mean=(*(centre for centre, _ in FEATURES.values()), *(0.0 for _ in _MEASURED)),
+    std=(*(scale for _, scale in FEATURES.values()), *(1.0 for _ in _MEASURED)),
+)
 
 
 def files(request: LoadRequest, domain: str) -> list[Path]:
@@ -67,35 +76,29 @@ def load(request: LoadRequest) -> Benchmark:
         report_skipped(f"domain '{domain}'", bad.found, request.notice)
         request.progress(1, 1)
         found.append(domain_split(domain, x, y, request))
-    return Benchmark("heart", tuple(found), CLASSES, kind="table", licence="CC BY 4.0")
+    return Benchmark("heart", tuple(found), CLASSES, kind="table", licence="CC BY 4.0", encoding=ENCODING)
 
 
 def read_hospital(path: Path, display_name: str, bad: BadRows) -> tuple[np.ndarray, np.ndarray]:
     """13 standardised features and 10 indicators; label 1 for any degree of disease (1…4 in the files)."""
     table = csv_table.read(path, display_name, bad, (*FEATURES, "num"))
-    centre, scale = np.array(list(FEATURES.values())).T
-    rows, labels = [], []
+    rows, positions, labels = [], [], []
     for row, cells in table.rows:
-        try:
-            values = [csv_table.parse_number(cell) for cell in cells[:-1]]
-        except ValueError as error:
-            bad.add(row, f"{display_name}: row {row}: not a number: {error}")
-            continue
         grade = cells[-1].strip("'\"")
         label = {"not_present": "0", "present": "1"}.get(grade, grade)
         if label not in {"0", "1", "2", "3", "4"}:
             bad.add(row, f"{display_name}: row {row}: label {grade!r} is not one of 0…4")
             continue
-        rows.append(values)
+        rows.append(cells[:-1])
+        positions.append(f"{display_name}: row {row}")
         labels.append(int(label != "0"))
-    if not rows:
+    wrong = BadRows(bad.policy)
+    x = table_rows.values(ENCODING.columns, rows, positions, wrong) if rows else np.empty((0, 0))
+    bad.found += wrong.found
+    kept = wrong.good_rows(len(x))
+    if len(kept) == 0:
         raise InputError(f"{display_name}: has no usable rows")
-    x = np.array(rows)
-    names = list(FEATURES)
-    for name in IMPOSSIBLE_ZERO:
-        x[x[:, names.index(name)] == 0, names.index(name)] = np.nan
-    wanted = [index for index, name in enumerate(names) if name not in ALWAYS_KNOWN]
-    return csv_table.with_indicators((x - centre) / scale, wanted), np.array(labels, np.int64)
+    return table_rows.encode(ENCODING, x[kept]), np.array(labels, np.int64)[kept]
 
 
 ENTRY = Entry(

@@ -1,7 +1,4 @@
-"""CSV files, and the features that are made of their cells.
-
-A missing value is NaN here. `fedspecial.data.impute` fills it once the client that owns the row is known.
-"""
+"""CSV files: rows of cells, and which cells are numbers or missing."""
 
 from __future__ import annotations
 
@@ -11,13 +8,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
 from fedspecial.data.formats.text_lines import lines
 from fedspecial.data.loading.bad_rows import BadRows
 from fedspecial.errors import InputError, did_you_mean
 
 MISSING = {"", "?", "na", "nan", "null"}
+DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs"}
 MAX_CATEGORIES = 50
 """A text column with more distinct values than this is refused, since each value becomes a feature."""
 
@@ -28,15 +24,17 @@ class CsvTable:
 
     header: list[str]
     rows: list[tuple[int, list[str]]]
+    delimiter: str = ","
 
 
 def read(path: Path, display_name: str, bad: BadRows, header: Sequence[str] = ()) -> CsvTable:
-    """Comma-separated rows; `header` gives the column names of a file that has no header line."""
+    """Rows of cells; `header` gives the column names of a file that has no header line."""
     good = dict(lines(path, display_name, bad))
     numbers = list(good)
     rows: list[tuple[int, list[str]]] = []
+    delimiter = find_delimiter(list(good.values())[:20], display_name)
     try:
-        for cells in (reader := csv.reader(io.StringIO("\n".join(good.values())))):
+        for cells in (reader := csv.reader(io.StringIO("\n".join(good.values())), delimiter=delimiter)):
             rows.append((numbers[reader.line_num - 1] + 1, [cell.strip() for cell in cells]))
     except csv.Error as error:
         raise InputError(f"{display_name}: not a CSV file ({error})") from None
@@ -51,7 +49,24 @@ def read(path: Path, display_name: str, bad: BadRows, header: Sequence[str] = ()
             bad.add(number, f"{display_name}: row {number}: {len(cells)} columns, expected {len(names)}")
         else:
             kept.append((number, cells))
-    return CsvTable(names, kept)
+    return CsvTable(names, kept, delimiter)
+
+
+def find_delimiter(first_lines: Sequence[str], display_name: str) -> str:
+    """The character that separates the columns: it divides the header, and the first rows into as many cells."""
+    if not first_lines:
+        return ","
+    found = {}
+    for delimiter in DELIMITERS:
+        widths = {len(cells) for cells in csv.reader(io.StringIO("\n".join(first_lines)), delimiter=delimiter)}
+        columns = len(next(csv.reader([first_lines[0]], delimiter=delimiter)))
+        if columns > 1:
+            found[delimiter] = (columns, len(widths) == 1)
+    regular = [delimiter for delimiter, (_, same) in found.items() if same]
+    if len(regular) > 1:
+        names = " and ".join(DELIMITERS[delimiter] for delimiter in regular)
+        raise InputError(f"{display_name}: row 1: columns could be separated by {names}; put quotes around the others")
+    return regular[0] if regular else max(found, key=lambda delimiter: found[delimiter][0], default=",")
 
 
 def column_index(table: CsvTable, name: str, display_name: str) -> int:
@@ -75,8 +90,3 @@ def parse_number(cell: str) -> float:
     if value in (float("inf"), float("-inf")):
         raise ValueError(cell)
     return value
-
-
-def with_indicators(values: np.ndarray, columns: Sequence[int]) -> np.ndarray:
-    """The values, then one indicator per column in `columns`: 1 where the value is missing, else 0."""
-    return np.concatenate([values, np.isnan(values[:, list(columns)])], axis=1).astype(np.float32)

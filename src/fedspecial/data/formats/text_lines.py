@@ -6,6 +6,8 @@ file.
 
 from __future__ import annotations
 
+import gzip
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,7 +31,7 @@ class LabelledTexts:
 
 def lines(path: Path, display_name: str, bad: BadRows) -> Iterator[tuple[int, str]]:
     """Row numbers from 0 and decoded lines; a byte-order mark is removed, empty lines are skipped."""
-    for row, raw in enumerate(path.read_bytes().removeprefix(b"\xef\xbb\xbf").split(b"\n")):
+    for row, raw in enumerate(_content(path, display_name).removeprefix(b"\xef\xbb\xbf").split(b"\n")):
         raw = raw.rstrip(b"\r")
         if not raw.strip():
             continue
@@ -38,6 +40,17 @@ def lines(path: Path, display_name: str, bad: BadRows) -> Iterator[tuple[int, st
         except UnicodeDecodeError as error:
             byte = f"0x{raw[error.start]:02x}"
             bad.add(row, f"{display_name}: row {row + 1}: not UTF-8 text (byte {byte} at position {error.start + 1})")
+
+
+def _content(path: Path, display_name: str) -> bytes:
+    """The bytes of a file, decompressed if it is gzip, which its first two bytes tell."""
+    data = path.read_bytes()
+    if not data.startswith(b"\x1f\x8b"):
+        return data
+    try:
+        return gzip.decompress(data)
+    except (OSError, EOFError, zlib.error) as error:
+        raise InputError(f"{display_name}: the gzip file is damaged ({error})") from None
 
 
 def read_columns(

@@ -16,7 +16,8 @@ from fedspecial.data.loading.bad_rows import BadRows, Chunk, report_skipped
 from fedspecial.data.loading.request import LoadRequest
 
 if TYPE_CHECKING:
-    from fedspecial.data.benchmark import Benchmark, Domain
+    from fedspecial.data.benchmark import Benchmark
+    from fedspecial.data.samples import Domain
 
 DOMAINBED = "DomainBed's download script, https://github.com/facebookresearch/DomainBed"
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -55,19 +56,21 @@ class PublishedTree:
             folder = self.base(request) / domain
             if not folder.is_dir():
                 raise request.missing_file(folder, domain)
-            domains.append(image_domain(request, domain, [folder], self.classes))
+            domains.append(image_domain(request, domain, [folder], self.classes, complete=True))
         return Benchmark(self.name, tuple(domains), self.classes, mean=MEAN, std=STD)
 
 
-def image_domain(request: LoadRequest, domain: str, folders: Sequence[Path], classes: tuple[str, ...]) -> Domain:
-    """One domain from its folder, or from its folders at several sites."""
+def image_domain(
+    request: LoadRequest, domain: str, folders: Sequence[Path], classes: tuple[str, ...], *, complete: bool = False
+) -> Domain:
+    """One domain from its folder, or from its folders at several sites; `complete`: it must have every class."""
     from fedspecial.data.loading.splits import domain_split
 
     bad = BadRows(request.on_bad)
     tree = image_folders.scan(folders, classes, domain, bad)
     report_skipped(f"domain '{domain}'", bad.found, request.notice)
-    place = request.display_name(folders[0]) if len(folders) == 1 else f"domain '{domain}'"
-    image_folders.refuse_missing_classes(tree, classes, place)
+    if complete:
+        image_folders.refuse_missing_classes(tree, classes, request.display_name(folders[0]))
     decoded = decode_files(request, f"domain '{domain}'", tree.files, tree.labels)
     sites = None
     if tree.sites is not None:

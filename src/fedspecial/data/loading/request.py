@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from fedspecial.core.targets import TargetKind
 from fedspecial.data.loading.bad_rows import Notice, OnBad, ignore
+from fedspecial.data.schema import DataSchema
 from fedspecial.errors import InputError
 
 Progress = Callable[[int, int], None]
@@ -22,6 +24,8 @@ class LoadRequest:
     fresh:   read the files again, even if the cache has them
     sources: where the files can be downloaded, by domain; "" for all domains
     options: the options that only this benchmark has
+    targets: what the objective of the run needs
+    schema:  of the model that the data is for, if it is trained already: rows and texts become inputs as it says
     """
 
     root: Path
@@ -36,6 +40,8 @@ class LoadRequest:
     progress: Progress = ignore
     sources: Mapping[str, str] = field(default_factory=dict)
     options: Mapping[str, Any] = field(default_factory=dict)
+    targets: TargetKind = "classes"
+    schema: DataSchema | None = None
 
     def display_name(self, path: Path) -> str:
         """A path for messages: relative to the data folder, or the file's name if the data is that one file."""

@@ -8,8 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import torch
 
-from fedspecial.data.benchmark import Domain, Samples, domain_stream
+from fedspecial.data.benchmark import domain_stream
 from fedspecial.data.loading.request import LoadRequest
+from fedspecial.data.samples import Domain, Samples
 from fedspecial.errors import InputError
 
 TRAIN_SHARE = 0.7
@@ -76,12 +77,16 @@ def domain_split(
     sites: np.ndarray | None = None,
     num_sites: int = 0,
 ) -> Domain:
-    """A domain without a published split: 70/30 by class, or by site and class if the sites are given."""
-    groups = y if sites is None else sites * (int(y.max()) + 1) + y
+    """A domain without a published split: 70/30 by class, or by site and class if the sites are given.
+
+    Targets that are no classes are split, and capped, at random.
+    """
+    classes = y if y.dtype.kind in "iu" else np.zeros(len(y), np.int64)
+    groups = classes if sites is None else sites * (int(classes.max()) + 1) + classes
     train, test = split_rows(groups, request.seed, name)
     if len(test) == 0:
         raise InputError(f"domain '{name}': {len(y)} samples are too few for a 70/30 split")
-    rows = _cap_rows(y[train], request, name)
+    rows = _cap_rows(classes[train], request, name)
     if rows is not None:
         train = train[rows]
     owned = None
@@ -113,4 +118,6 @@ def _samples(x: np.ndarray, y: np.ndarray, rows: np.ndarray | None) -> Samples:
     inputs = torch.from_numpy(np.ascontiguousarray(x) if not isinstance(x, np.memmap) else x)
     if inputs.ndim == 4 and inputs.shape[1] == 1:
         inputs = inputs.expand(-1, 3, -1, -1)
-    return Samples(inputs, torch.from_numpy(np.ascontiguousarray(y, dtype=np.int64)))
+    return Samples(
+        inputs, torch.from_numpy(np.ascontiguousarray(y, dtype=np.int64 if y.dtype.kind in "iu" else np.float32))
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,10 +12,11 @@ import numpy as np
 from fedspecial.data.formats.text_lines import LabelledTexts
 from fedspecial.data.loading import tokens
 from fedspecial.data.loading.request import LoadRequest
+from fedspecial.data.schema import TextEncoding
 from fedspecial.errors import InputError
 
 if TYPE_CHECKING:
-    from fedspecial.data.benchmark import Domain
+    from fedspecial.data.samples import Domain
 
 OPTIONS: Mapping[str, Any] = {"vocab": 2**14, "length": 128, "ngrams": 1, "tokenizer": None, "encoder": None}
 """Options of every benchmark of texts: size of the hashed vocabulary, tokens per text, and pretrained tokenizers."""
@@ -24,14 +26,20 @@ Parts = tuple[LabelledTexts, LabelledTexts | None]
 """Training and test texts; None for the second if the first has to be split."""
 
 
-def make_encoder(options: Mapping[str, Any]) -> Callable[[tokens.Texts], np.ndarray]:
-    """The function from texts to token ids that the options select. A pretrained encoder uses its own tokenizer."""
-    length = int(options["length"])
-    setting = "tokenizer" if options["tokenizer"] else "encoder"
-    if options[setting]:
-        return tokens.pretrained(str(options[setting]), length, setting, any_padding=bool(options["encoder"]))
-    vocab, ngrams = int(options["vocab"]), int(options["ngrams"])
-    return lambda texts: tokens.hashed(texts, vocab=vocab, length=length, ngrams=ngrams)
+def encoding_of(request: LoadRequest) -> TextEncoding:
+    """As the options say; for a trained model, as in its training."""
+    if request.schema is not None and request.schema.text is not None:
+        return replace(request.schema.text, column=str(request.options.get("text_column", "text")))
+    return TextEncoding.of(request.options)
+
+
+def make_encoder(encoding: TextEncoding) -> Callable[[tokens.Texts], np.ndarray]:
+    """The function from texts to token ids. A pretrained encoder uses its own tokenizer."""
+    length, setting = encoding.length, "tokenizer" if encoding.tokenizer else "encoder"
+    name = encoding.tokenizer or encoding.encoder
+    if name:
+        return tokens.pretrained(name, length, setting, any_padding=bool(encoding.encoder))
+    return lambda texts: tokens.hashed(texts, vocab=encoding.vocab, length=length, ngrams=encoding.ngrams)
 
 
 def text_domain(request: LoadRequest, name: str, parts: Parts, file: Path) -> Domain:
@@ -45,7 +53,7 @@ def text_domain(request: LoadRequest, name: str, parts: Parts, file: Path) -> Do
     for part in parts:
         if part is not None and len(part.labels) == 0:
             raise InputError(f"domain '{name}': {request.display_name(file)} has no usable lines")
-    encode = make_encoder(request.options)
+    encode = make_encoder(encoding_of(request))
     if test is None:
         return domain_split(name, encode(train.texts), train.labels, request)
     return domain_as_published(name, (encode(train.texts), train.labels), (encode(test.texts), test.labels), request)

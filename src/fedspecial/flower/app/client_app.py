@@ -48,14 +48,19 @@ def make_client_app(mods: Sequence[Mod] = ()) -> ClientApp:
 
     @app.query(_action(wire.IDENTIFY))
     def identify(message: Message, context: Context) -> Message:
-        """Report the name of the site; missing folders are reported now and not when their task starts."""
+        """Report the name of the site; missing folders are reported now and not when their task starts.
+
+        A model with frozen weights is made now, so that the server can refuse a site whose frozen weights differ.
+        """
         text, request = wire.read_request(message)
         plan, name = FederationPlan.of_json(text), _site_name(context.node_config)
         if plan.data is not None:
             from fedspecial.flower.app.site_data import task_paths
 
             task_paths(plan.tasks, name, context.node_config)
-        header = ReplyHeader(name, plan.client_number(name), request.task, request.round, release=__version__)
+        frozen = sites.get(message, context)[0].frozen_sha256() if request.frozen else ""
+        client = plan.client_number(name)
+        header = ReplyHeader(name, client, request.task, request.round, release=__version__, frozen=frozen)
         return wire.make_reply(message, header, {}, {})
 
     return app

@@ -21,6 +21,8 @@ from fedspecial.errors import InputError
 from fedspecial.flower.governance.policy import RoundPolicy, split_run_config
 
 KINDS = ("image", "table", "text")
+NORM_LIMIT = 10.0
+"""Default of `norm_limit`, which is off in simulations: sites are not trusted, simulated clients are."""
 
 
 @dataclass(frozen=True)
@@ -84,10 +86,24 @@ class FederationPlan:
 
     def resolved(self) -> RunSettings:
         """All settings, validated, including the method's own."""
-        return resolve(self.merged_settings())
+        resolved = resolve(self.merged_settings())
+        if resolved.method.simulation_only:
+            raise InputError(f"method={resolved.method.name}: a reference method, which runs only in simulation")
+        config, quorum = resolved.config, self.policy.quorum_size(resolved.config.clients_per_round)
+        if quorum < config.required_updates:
+            raise InputError(
+                f"quorum={self.policy.quorum:g}: a round could end with {quorum} replies, but "
+                f"aggregation={config.aggregation} needs {config.required_updates}; give a larger quorum"
+            )
+        return resolved
 
     def merged_settings(self) -> Settings:
-        given = {"clients_per_round": len(self.sites), **self.settings}
+        # With differential privacy every update is clipped, and refusing one because of the others would cost privacy.
+        given: Settings = {
+            "norm_limit": 0 if "dp_clip" in self.settings else NORM_LIMIT,
+            "clients_per_round": len(self.sites),
+        }
+        given |= self.settings
         # A checkpoint after every round, because the sites keep only the client states that match the last two.
         given |= {"clients": len(self.sites), "checkpoint_seconds": 0}
         if self.data is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 from dataclasses import asdict
@@ -10,15 +11,24 @@ from typing import TYPE_CHECKING, Any
 
 import safetensors.torch
 
-from fedspecial.core.events import CertificateIssued, Event, RoundFinished, TaskBoundary, TaskFinished, UpdateRefused
+from fedspecial.core.events import (
+    CertificateIssued,
+    Event,
+    RoundFinished,
+    TaskBoundary,
+    TaskFinished,
+    UpdateRefused,
+)
 from fedspecial.core.files import write_atomic
-from fedspecial.engine.loop import Run
+from fedspecial.core.privacy import PrivacyCharged, privacy_lines, privacy_summary
+from fedspecial.engine.run import Run
 from fedspecial.errors import InputError
 from fedspecial.flower.app.plan import FederationPlan
 from fedspecial.flower.governance import audit, promotion
 from fedspecial.flower.governance.audit import AuditLog
-from fedspecial.flower.governance.promotion import Count, Scores
+from fedspecial.flower.governance.promotion import Count, Measured, Scores, SiteScore
 from fedspecial.flower.governance.round_record import RoundCollector, RoundOutcome, RoundRecord
+from fedspecial.flower.governance.signing import open_signer
 
 if TYPE_CHECKING:
     from fedspecial.flower.app.engine import FlowerEngine
@@ -31,19 +41,25 @@ class Recorder:
 
     engine: FlowerEngine
 
-    def __init__(self, folder: Path, plan: FederationPlan) -> None:
-        self.folder, self.plan = folder, plan
-        self.audit_log = AuditLog(folder / "audit.jsonl")
+    def __init__(self, folder: Path, plan: FederationPlan, run_id: str, saved_head: str = "") -> None:
+        """saved_head: the head of the audit log in the checkpoint from which the run continues"""
+        self.folder, self.plan, self._run_id = folder, plan, run_id
+        self._signer = open_signer(folder)
+        self.audit_log = AuditLog(folder / "audit.jsonl", self._signer)
+        if saved_head and (problems := audit.verify(self.audit_log.path, saved_head).problems):
+            raise InputError(f"{self.audit_log.path}: {problems[0]}; the run does not continue without its log")
         self.collector = RoundCollector(audit_head=self.audit_log.head)
         self._run: Run | None = None
         self._model_before = ""
+        self._charged: PrivacyCharged | None = None
 
     def attach(self, run: Run) -> None:
         """Record the start (or restart) of the run whose events `listen` will receive."""
         self._run = run
         self._model_before = self._model_sha256()
         position = {"task": run.position.task, "round": run.position.round, "model": self._model_before}
-        self._append("started", {"format": audit.FORMAT, **position, "sites": list(self.plan.sites)})
+        about = {"format": audit.FORMAT, "key": self._signer.public, "sites": list(self.plan.sites)}
+        self._append("started", {**about, **position})
 
     def listen(self, event: Event) -> None:
         if isinstance(event, UpdateRefused):
@@ -54,19 +70,29 @@ class Recorder:
             self._on_round(event)
         elif isinstance(event, CertificateIssued):
             self._append("certificate", {"task": event.task, **event.summary})
+        elif isinstance(event, PrivacyCharged):
+            self._charged = event
+            self._append(event.event, vars(event))
         elif isinstance(event, TaskFinished):
             self._on_task_finished(event)
 
     def _append(self, event: str, fields: dict[str, Any]) -> None:
-        self.collector.audit_head = self.audit_log.append(event, fields)
+        self.audit_log.append(event, fields)
+        self._note_head()
+
+    def _note_head(self) -> None:
+        """For the next checkpoint, and for the sites, which store it with the next request."""
+        receipt = self.audit_log.receipt(self._run_id)
+        self.collector.audit_head = self.audit_log.head
+        self.collector.receipt = asdict(receipt) if receipt else {}
 
     def _on_refusal(self, event: UpdateRefused) -> None:
         """In a round, the engine has already collected what it refused itself; between tasks it has not."""
         site = self.plan.sites[event.client]
         if event.round is None:
             self.collector.add_refusal(site, event.reason)
-        else:
-            self.collector.withdraw_update(site, event.reason)
+        elif self.collector.withdraw_update(site):
+            self.engine.refuse(event.client, event.reason, True)
 
     def _on_task_boundary(self, event: TaskBoundary) -> None:
         """Refusals between tasks belong to no round and get a line of their own."""
@@ -90,8 +116,11 @@ class Recorder:
             list(self.collector.updates.values()),
             self.collector.take_refusals(),
             event.drift,
+            self.engine.quorum_size,
         )
-        self.collector.audit_head, self._model_before = self.audit_log.append_round(record), model
+        self.audit_log.append_round(record)
+        self._note_head()
+        self._model_before = model
         replies = f"{event.num_accepted} of {len(record.requested)} replies usable"
         if stop:
             reasons = "; ".join(map(str, record.refusals))
@@ -108,43 +137,48 @@ class Recorder:
         candidate = {domain: dict(sites) for domain, sites in self.engine.scores.items()}
         earlier = [name for name in history if name != event.name]
         reference = promotion.reference_at_own_task(history)
-        decision = promotion.decide(earlier, candidate, reference, self.plan.policy.limits)
+        assert self._run is not None
+        metric = self._run.objective.main.name
+        decision = promotion.decide(earlier, candidate, reference, self.plan.policy.limits, metric)
         model = self._model_sha256()
         extra = {"task": event.task, "model_sha256": model, "audit_head": self.audit_log.head}
         (self.folder / "promotion").mkdir(exist_ok=True)
         name = f"task-{event.task}"
         promotion.write_decision(self.folder / "promotion" / f"{name}.json", decision, extra)
+        file = self._model_file()
         fields = {"task": event.task, "publish": decision.publish, "reason": decision.reason, "model": model}
-        self._append("promotion", fields)
+        self._append("promotion", {**fields, "file_sha256": hashlib.sha256(file).hexdigest()})
         log.info("task %d: %s", event.task, decision.reason)
         if decision.publish and not (self.folder / "published" / name).exists():
             (self.folder / "published").mkdir(exist_ok=True)
             promotion.publish(
                 self.folder / "published" / name,
-                self._model_file(),
+                file,
                 decision=decision,
                 card=self._card(event),
                 model_sha256=model,
                 audit_head=self.audit_log.head,
+                audit_key=self._signer.public,
             )
 
     def _add_to_history(self, name: str) -> dict[str, Scores]:
         """The scores at the end of every task including this one; in a file, since the server may be restarted."""
         path = self.folder / "promotion-history.json"
         stored: dict[str, Any] = json.loads(path.read_bytes()) if path.exists() else {}
-        counts = {d: {s: [c.correct, c.total] for s, c in sites.items()} for d, sites in self.engine.scores.items()}
+        counts = {d: {s: _stored(score) for s, score in sites.items()} for d, sites in self.engine.scores.items()}
         stored[name] = counts
         write_atomic(path, json.dumps(stored).encode())
         return {
-            task: {d: {s: Count(*pair) for s, pair in sites.items()} for d, sites in scores.items()}
+            task: {d: {s: _restored(pair) for s, pair in sites.items()} for d, sites in scores.items()}
             for task, scores in stored.items()
         }
 
     def _card(self, event: TaskFinished) -> str:
         assert self._run is not None
-        tasks = self._run.federation.benchmark.task_names
+        tasks, main = self._run.federation.benchmark.task_names, self._run.objective.main
+        in_percent = (main.low, main.high) == (0, 1)
         accuracies = [
-            f"- {name}: {'unknown' if value is None else f'{100 * value:.2f} %'}"
+            f"- {name}: {'unknown' if value is None else f'{100 * value:.2f} %' if in_percent else f'{value:.4g}'}"
             for name, value in zip(tasks, event.accuracy, strict=True)
         ]
         return "\n".join(
@@ -152,17 +186,31 @@ class Recorder:
                 f"# {self._run.config.model} after task {event.task}, {event.name}",
                 "",
                 f"Trained with {self._run.method.name} on {len(self.plan.sites)} sites: {', '.join(self.plan.sites)}.",
-                "Accuracy over all test samples of all sites:",
+                f"{main.name.capitalize()} over all test samples of all sites:",
                 "",
                 *accuracies,
+                *self._privacy_section(),
             ]
         )
 
+    def _privacy_section(self) -> list[str]:
+        if self._charged is None:
+            return []
+        lines = privacy_lines(privacy_summary(vars(self._charged)))
+        return ["", "## Differential privacy", "", *(f"- {line}" for line in lines)]
+
     def _model_file(self) -> bytes:
         assert self._run is not None
-        named = {name: tensor.clone() for name, tensor in self._run.model.layout.named(self._run.vector.cpu())}
-        return safetensors.torch.save(named)
+        return safetensors.torch.save({**self._run.model_state(), **self._run.model.frozen_state()})
 
     def _model_sha256(self) -> str:
         assert self._run is not None
-        return self._run.model.layout.digest(self._run.vector)
+        return self._run.model_sha256()
+
+
+def _stored(score: SiteScore) -> list[int] | dict[str, Any]:
+    return [score.correct, score.total] if isinstance(score, Count) else asdict(score)
+
+
+def _restored(stored: list[int] | dict[str, Any]) -> SiteScore:
+    return Count(*stored) if isinstance(stored, list) else Measured(**stored)

@@ -22,11 +22,24 @@ class SiteRegistry:
     """Asks new nodes for their site and remembers the answer.
 
     If two connected nodes claim the same site, it belongs to the one that claimed it first until that node disconnects.
-    A node that is registered at the SuperLink under a site's name cannot claim another site.
+    A node can claim only the site under whose name its key is registered at the SuperLink.
     """
 
-    def __init__(self, grid: Grid, plan: str, run: str, sites: Sequence[str]) -> None:
-        self._grid, self._plan, self._run, self._sites = grid, plan, run, sites
+    def __init__(
+        self,
+        grid: Grid,
+        plan: str,
+        run: str,
+        sites: Sequence[str],
+        frozen: str | None = None,
+        registered_only: bool = True,
+    ) -> None:
+        """
+        frozen:          hash of the frozen part of the server's model, which every site must have too
+        registered_only: refuse nodes without a registered name, which every node of an unprotected SuperLink is
+        """
+        self._grid, self._plan, self._run, self._sites, self._frozen = grid, plan, run, sites, frozen or ""
+        self._registered_only = registered_only
         self._pending: dict[str, int] = {}
         self._claims: dict[int, int] = {}
         self._refused: dict[int, float] = {}
@@ -63,7 +76,7 @@ class SiteRegistry:
 
     def _ask_to_identify(self, nodes: Sequence[int]) -> None:
         if nodes:
-            request = SiteRequest(self._run, -1)
+            request = SiteRequest(self._run, -1, frozen=self._frozen)
             messages = [wire.make_request(wire.IDENTIFY, node, self._plan, request, None, {}) for node in nodes]
             message_ids = self._grid.push_messages(messages)
             self._pending |= {key: node for key, node in zip(message_ids, nodes, strict=False) if key}
@@ -75,8 +88,14 @@ class SiteRegistry:
             header = wire.read_header(reply)
             if not 0 <= header.client < len(self._sites) or self._sites[header.client] != header.site:
                 raise RefusedReply(f"'{header.site}' is not client {header.client} of this federation")
-            if registered in self._sites and registered != header.site:
-                raise RefusedReply(f"it claims to be '{header.site}', but is registered as '{registered}'")
+            if registered != header.site and (registered or self._registered_only):
+                name = f"as '{registered}'" if registered else "without a name"
+                raise RefusedReply(f"it claims to be '{header.site}', but is registered {name}")
+            if header.frozen != self._frozen:
+                raise RefusedReply(
+                    f"the frozen weights of site '{header.site}' differ from the server's (hash "
+                    f"{header.frozen[:12] or 'none'}, not {self._frozen[:12]}); give all sites the same weights"
+                )
         except RefusedReply as reason:
             self._refused[node] = time.monotonic()
             log.warning("node %s refused: %s", registered or node, reason)

@@ -26,14 +26,18 @@ from fedspecial.core.files import write_atomic
 from fedspecial.engine import checkpoint as checkpoints
 from fedspecial.engine.checkpoint import Checkpoint, Checkpointer
 from fedspecial.engine.client import ClientRunner
-from fedspecial.engine.loop import Run
 from fedspecial.engine.payloads import PayloadTracker
+from fedspecial.engine.privacy import private_aggregation
+from fedspecial.engine.run import Run
 from fedspecial.errors import InputError
 from fedspecial.flower.app.engine import FlowerEngine
 from fedspecial.flower.app.plan import FederationPlan
 from fedspecial.flower.app.recorder import Recorder
 from fedspecial.flower.app.site_data import server_federation
 from fedspecial.flower.app.task_control import requested_task_end
+from fedspecial.flower.app.watched_grid import FILE as SITES_FILE
+from fedspecial.flower.app.watched_grid import WatchedGrid
+from fedspecial.flower.governance.audit import read_lines
 from fedspecial.runs import directory
 from fedspecial.runs.build import prepare
 from fedspecial.runs.devices import torch_settings
@@ -68,23 +72,34 @@ def serve(grid: Grid, run_config: Mapping[str, Any], listeners: tuple[Listener, 
     plan = FederationPlan.of_run_config(run_config)
     resolved = plan.resolved()
     folder = Path(resolved.config.out or "run")
-    with _run_directory(folder, plan), directory.claimed(folder), torch_settings(resolved.config):
+    with (
+        _run_directory(folder, plan),
+        directory.claimed(folder),
+        directory.failure_recorded(folder),
+        torch_settings(resolved.config),
+    ):
         run_id = _open_federation(folder, plan)
         _check_settings(folder, resolved.flat())
         if (folder / "finished.json").exists():
             log.info("%s: the run is finished", folder)
             return folder
-        federation = server_federation(plan, resolved.config)
+        federation = server_federation(plan, resolved)
         saved = checkpoints.load(folder / "checkpoint")
         data = data_sha256(federation.benchmark)
         if saved is not None and directory.about(folder).get("data_sha256", data) != data:
             raise InputError(f"out={folder}: the data has changed since the run started (its hash differs)")
-        recorder = Recorder(folder, plan)
-        connect = _make_connect(grid, plan, run_id, recorder)
+        recorder = Recorder(folder, plan, run_id, saved.payloads.get("audit_head", "") if saved else "")
+        watched = WatchedGrid(grid, folder / SITES_FILE, plan.sites)
+        connect = _make_connect(watched, plan, run_id, recorder)
         run = prepare(folder, resolved, federation, None, saved, (recorder.listen, *listeners), connect)
         with contextlib.closing(run.log):
             run.quorum = lambda: recorder.engine.quorum_size
             run.ends_early = lambda task, rounds: rounds > 0 and requested_task_end(folder) == task
+            # The audit log has all releases, also those of rounds that were repeated; a resume cuts the event log.
+            charged = read_lines(recorder.audit_log.path)
+            clients = federation.clients
+            run.private = private_aggregation(run.config, federation.num_tasks, clients, charged, real=True)
+            watched.nodes = lambda: recorder.engine.registry.nodes
             recorder.attach(run)
             _wait_for_sites(recorder.engine, plan.policy.quorum_size(resolved.config.clients_per_round))
             run_remaining(folder, resolved, run, saved, data)
@@ -134,7 +149,7 @@ def _write_finished(folder: Path, run: Run, recorder: Recorder) -> None:
     if not any(value is None for row in rows for value in row):
         write_result(folder, run)
     content = {
-        "model_sha256": run.model.layout.digest(run.vector),
+        "model_sha256": run.model_sha256(),
         "matrix": rows,
         "refusals": dict(recorder.engine.refusals),
         "audit_head": recorder.audit_log.head,

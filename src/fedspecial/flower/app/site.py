@@ -18,6 +18,7 @@ from fedspecial.errors import InputError
 from fedspecial.flower.app import wire
 from fedspecial.flower.app.plan import FederationPlan
 from fedspecial.flower.app.site_data import site_federation
+from fedspecial.flower.app.site_receipts import keep_receipt
 from fedspecial.flower.app.site_store import SiteStore
 from fedspecial.flower.app.wire import ReplyHeader, SiteRequest
 from fedspecial.runs.build import make_client_runner
@@ -34,7 +35,7 @@ class Site:
     def __init__(self, plan: FederationPlan, name: str, node_config: Mapping[str, Any]) -> None:
         self.name, self.plan, self.client = name, plan, plan.client_number(name)
         self.resolved = plan.resolved()
-        self.federation = site_federation(plan, self.resolved.config, name, node_config)
+        self.federation = site_federation(plan, self.resolved, name, node_config)
         self.state_folder = Path(str(node_config.get("state", f"fedspecial-site-{name}")))
         self._runner: tuple[int, ClientRunner] | None = None
 
@@ -52,6 +53,7 @@ class Site:
         if request.client != self.client:
             raise InputError(f"site={self.name}: it is client {self.client}, the request is for {request.client}")
         store = SiteStore(self.state_folder, request.run)
+        keep_receipt(store.folder, request.run, request.audit)
         payloads, missing = store.update_payloads(request.payloads, wire.read_tensors(message, "payloads"))
         if missing:
             return wire.make_reply(message, self._header(request, missing=missing), {}, {})
@@ -80,16 +82,24 @@ class Site:
         return self._header(request, numbers=result.numbers), {}, result.tensors
 
     def _evaluate(self, request: SiteRequest, broadcast: Broadcast, state: ClientState) -> Outputs:
-        """Correct predictions and samples for every requested domain that this site can test."""
-        runner, counts = self._runner_for(request.task), {}
+        """Metrics, correct predictions and samples for every requested domain that this site can test."""
+        runner, counts, metrics = self._runner_for(request.task), {}, {}
+        objective = runner.objective
+        scoring = objective.scoring(complete=request.complete)
         for task in request.tasks:
             domain = self.federation.domain(task)
             samples = fixed_subset(domain.test, request.cap, self.resolved.config.seed, domain.name)
             if len(samples):
                 classes = classes_of(domain.train) if request.masked else None
-                accuracy = runner.accuracy(self.client, broadcast, state, samples, classes)
-                counts[str(task)] = (round(accuracy * len(samples)), len(samples))
-        return self._header(request, counts=counts), {}, {}
+                scores = runner.scores(self.client, broadcast, state, samples, scoring, classes)
+                accuracy = scores[objective.main.name] if objective.counts_correct else None
+                correct = round(accuracy * len(samples)) if isinstance(accuracy, float) else 0
+                counts[str(task)], metrics[str(task)] = (correct, len(samples)), scores
+        return self._header(request, counts=counts, metrics=metrics), {}, {}
+
+    def frozen_sha256(self) -> str:
+        """Hash of the frozen part of this site's model; empty if it has none."""
+        return self._runner_for(1).model.layout.frozen or ""
 
     def _runner_for(self, task: int) -> ClientRunner:
         """A client runner whose model has as many outputs as there are classes in this task."""

@@ -10,34 +10,43 @@ from typing import Any
 import numpy as np
 import torch
 
-from fedspecial.config import Config
+from fedspecial.config import Config, RunSettings
+from fedspecial.core.targets import TargetKind
 from fedspecial.data import catalogue
-from fedspecial.data.benchmark import Benchmark, Domain, Samples
+from fedspecial.data.benchmark import Benchmark
 from fedspecial.data.federation import Federation
+from fedspecial.data.samples import Domain, Samples
+from fedspecial.data.targets import check_targets, convert
 from fedspecial.errors import InputError
 from fedspecial.flower.app.plan import DataSpec, FederationPlan
-from fedspecial.runs.build import load_benchmark, make_federation
+from fedspecial.runs.data import load_benchmark, make_federation
 
 
-def server_federation(plan: FederationPlan, config: Config) -> Federation:
+def server_federation(plan: FederationPlan, resolved: RunSettings) -> Federation:
     """In a trial, the partitioned benchmark; otherwise domains without samples, since the server has no data."""
     if plan.data is None:
-        return make_federation(config, load_benchmark(config))
-    empty = _no_samples(plan.data)
-    return _federation(plan, plan.data, {name: Domain(name, empty, empty) for name in plan.tasks})
+        return _trial(resolved)
+    empty, targets = _no_samples(plan.data), resolved.objective.targets
+    return _federation(plan, plan.data, {name: Domain(name, empty, empty) for name in plan.tasks}, targets)
 
 
-def site_federation(plan: FederationPlan, config: Config, site: str, node_config: Mapping[str, Any]) -> Federation:
+def site_federation(
+    plan: FederationPlan, resolved: RunSettings, site: str, node_config: Mapping[str, Any]
+) -> Federation:
     """The data of one site; in a trial, its part of the benchmark's training and test samples."""
     if plan.data is None:
-        return _trial_share(make_federation(config, load_benchmark(config)), plan.client_number(site))
+        return _trial_share(_trial(resolved), plan.client_number(site))
     paths = task_paths(plan.tasks, site, node_config)
     empty = _no_samples(plan.data)
     domains = {
-        name: _read_domain(paths[name], name, plan.data, config) if name in paths else Domain(name, empty, empty)
+        name: _read_domain(paths[name], name, plan.data, resolved) if name in paths else Domain(name, empty, empty)
         for name in plan.tasks
     }
-    return _federation(plan, plan.data, domains)
+    return _federation(plan, plan.data, domains, resolved.objective.targets)
+
+
+def _trial(resolved: RunSettings) -> Federation:
+    return make_federation(resolved.config, load_benchmark(resolved.config, resolved.objective.targets))
 
 
 def task_paths(tasks: Sequence[str], site: str, node_config: Mapping[str, Any]) -> dict[str, Path]:
@@ -80,9 +89,9 @@ def _trial_share(federation: Federation, client: int) -> Federation:
     return Federation(replace(federation.benchmark, domains=domains), federation.clients, federation.partition)
 
 
-def _federation(plan: FederationPlan, data: DataSpec, domains: Mapping[str, Domain]) -> Federation:
+def _federation(plan: FederationPlan, data: DataSpec, domains: Mapping[str, Domain], targets: TargetKind) -> Federation:
     kind: Any = data.kind
-    benchmark = Benchmark("federation", tuple(domains.values()), data.classes, kind=kind)
+    benchmark = Benchmark("federation", tuple(domains.values()), data.classes, kind=kind, targets=targets)
     return Federation(benchmark, len(plan.sites), lambda task, domain: _AllRows(len(domain.train)))
 
 
@@ -91,24 +100,30 @@ def _no_samples(data: DataSpec) -> Samples:
     return Samples(torch.empty((0, *data.shape), dtype=dtype), torch.empty(0, dtype=torch.int64))
 
 
-def _read_domain(path: Path, name: str, data: DataSpec, config: Config) -> Domain:
-    domain = _read_arrays(path, name) if path.suffix == ".npz" else _read_images(path, name, data, config)
+def _read_domain(path: Path, name: str, data: DataSpec, resolved: RunSettings) -> Domain:
+    targets = resolved.objective.targets
+    if path.suffix == ".npz":
+        domain = _read_arrays(path, name, targets)
+    elif targets == "classes":
+        domain = _read_images(path, name, data, resolved.config)
+    else:
+        raise InputError(f"{path}: a folder contains classes; objective={resolved.objective.name} needs a .npz file")
     for part, samples in (("train", domain.train), ("test", domain.test)):
         if tuple(samples.x.shape[1:]) != tuple(data.shape):
             found, wanted = ("×".join(map(str, shape)) for shape in (samples.x.shape[1:], data.shape))
             raise InputError(f"{path}: {part}: samples have shape {found}, the federation uses {wanted}")
-        if len(samples) and not 0 <= int(samples.y.min()) <= int(samples.y.max()) < len(data.classes):
-            raise InputError(f"{path}: {part}: a label is outside 0…{len(data.classes) - 1}")
+        if len(samples):
+            check_targets(samples.y, targets, len(data.classes), f"{path}: {part}")
     return domain
 
 
-def _read_arrays(path: Path, name: str) -> Domain:
+def _read_arrays(path: Path, name: str, targets: TargetKind) -> Domain:
     try:
         with np.load(path, allow_pickle=False) as arrays:
             parts = [torch.from_numpy(arrays[key]) for key in ("x_train", "y_train", "x_test", "y_test")]
     except (OSError, ValueError, KeyError) as error:
         raise InputError(f"{path}: cannot read the arrays x_train, y_train, x_test, y_test ({error})") from None
-    return Domain.of(name, (parts[0], parts[1]), (parts[2], parts[3]))
+    return Domain.of(name, (parts[0], convert(parts[1], targets)), (parts[2], convert(parts[3], targets)))
 
 
 def _read_images(path: Path, name: str, data: DataSpec, config: Config) -> Domain:

@@ -23,7 +23,7 @@ class RequestSpec:
 
     kind:  one of the message types in `wire`
     query: name of the method's query, for `wire.QUERY`
-    tasks, cap, masked: what is tested, for `wire.EVALUATE`
+    tasks, cap, masked, complete: what is tested, for `wire.EVALUATE`
     """
 
     kind: str
@@ -32,6 +32,7 @@ class RequestSpec:
     tasks: tuple[int, ...] = ()
     cap: int | None = None
     masked: bool = False
+    complete: bool = False
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,7 @@ from pathlib import Path
 from torch import Tensor
 
 from fedspecial.core.files import write_atomic
-from fedspecial.core.messages import ClientState, Tensors, pack, unpack
-from fedspecial.core.vector import raw_bytes
+from fedspecial.core.messages import ClientState, Tensors, pack, raw_bytes, unpack
 from fedspecial.errors import InputError
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
@@ -34,7 +34,17 @@ if TYPE_CHECKING:  # a site that only identifies itself does not need torch
     from fedspecial.core.messages import Broadcast, Tensors
 
 Numbers = dict[str, int | float]
-NonNegative = Annotated[int, Field(ge=0)]
+
+# Bounds of what a site may send. They are far above honest values, and low enough that no sum of them overflows.
+LARGEST_COUNT = 10**12
+LARGEST_NUMBER = 1e30
+Name = Annotated[str, Field(max_length=200)]
+Text = Annotated[str, Field(max_length=10_000)]
+Bounded = Annotated[int, Field(ge=0, le=LARGEST_COUNT)]
+Memory = Annotated[int, Field(ge=0, le=2**60)]
+Finite = Annotated[float, Field(ge=-LARGEST_NUMBER, le=LARGEST_NUMBER, allow_inf_nan=False)]
+FiniteInteger = Annotated[int, Field(ge=-LARGEST_COUNT, le=LARGEST_COUNT)]
+MetricValue = Finite | None | Annotated[list[Finite | None], Field(max_length=100_000)]
 
 TRAIN, EVALUATE, QUERY, IDENTIFY = "train", "evaluate", "query.method", "query.identify"
 """Flower's message types; "query.NAME" calls the function that is registered with ``@app.query("NAME")``."""
@@ -50,6 +60,7 @@ class SiteRequest:
     base:     version of the client state from which the site starts
     version:  version under which the site stores the client state afterwards
     keep:     versions that the server may still return to
+    audit:    the signed head of the server's audit log, a `Receipt`
     """
 
     run: str
@@ -67,33 +78,40 @@ class SiteRequest:
     tasks: list[int] = field(default_factory=list)
     cap: int | None = None
     masked: bool = False
+    complete: bool = False
+    frozen: str = ""
+    audit: dict[str, Any] = field(default_factory=dict)
 
 
 @validated(frozen=True, config=ConfigDict(strict=True, extra="forbid"))
 class ReplyHeader:
-    """A site's reply without the arrays. Types are validated, since the site is not trusted.
+    """A site's reply without the arrays. Types and ranges are validated, since the site is not trusted.
 
     problem:     why there is no update
     missing:     payloads that the site does not have
     state_saved: the site stored a client state under the requested version
-    counts:      task → correct predictions and number of samples
+    counts:      task → correct predictions (0 if the objective is not classification) and number of samples
+    metrics:     task → the metrics of the objective by name
+    frozen:      hash of the frozen part of the site's model, in the reply to a request that contains the server's
     """
 
-    site: str
-    client: int
-    task: int
-    round: int
-    problem: str | None = None
-    missing: list[str] = Field(default_factory=list)
+    site: Name
+    client: FiniteInteger
+    task: FiniteInteger
+    round: FiniteInteger
+    problem: Text | None = None
+    missing: Annotated[list[Name], Field(max_length=1000)] = Field(default_factory=list)
     state_saved: bool = False
-    steps: NonNegative = 0
-    samples: NonNegative = 0
-    loss: float = 0.0
-    numbers: Numbers = Field(default_factory=dict)
-    memory: NonNegative = 0
-    paper_memory: NonNegative = 0
-    counts: dict[str, tuple[NonNegative, NonNegative]] = Field(default_factory=dict)
-    release: str = ""
+    steps: Bounded = 0
+    samples: Bounded = 0
+    loss: Finite = 0.0
+    numbers: Annotated[dict[Name, FiniteInteger | Finite], Field(max_length=1000)] = Field(default_factory=dict)
+    memory: Memory = 0
+    paper_memory: Memory = 0
+    counts: dict[Name, tuple[Bounded, Bounded]] = Field(default_factory=dict)
+    metrics: dict[Name, Annotated[dict[Name, MetricValue], Field(max_length=1000)]] = Field(default_factory=dict)
+    release: Name = ""
+    frozen: Name = ""
 
 
 _HEADER = TypeAdapter(ReplyHeader)
@@ -151,8 +169,11 @@ def read_header(reply: Message) -> ReplyHeader:
     """The header of a reply; raises `RefusedReply` if it is invalid."""
     try:
         return _HEADER.validate_json(str(reply.content["config"]["reply"]))
-    except (KeyError, ValidationError):
-        raise RefusedReply("the header of the reply is invalid") from None
+    except ValidationError as error:
+        place = ".".join(str(part) for part in error.errors()[0]["loc"][:2])
+        raise RefusedReply(one_line(f"the header of the reply is invalid ({place or 'not JSON'})")) from None
+    except (KeyError, TypeError):
+        raise RefusedReply("the header of the reply is missing") from None
 
 
 def read_header_for(reply: Message, request: SiteRequest) -> ReplyHeader:

@@ -1,11 +1,13 @@
 """An append-only log in which each line contains the hash of the line before it.
 
-    {"n": 7, "previous": <hash of line 6>, …, "hash": sha256(this line without its hash)}
+    {"n": 7, "previous": <hash of line 6>, …, "signature": <of the line so far>, "hash": sha256(line without its hash)}
 
 An edited line no longer matches its own hash. A removed, inserted or moved line no longer matches the `previous` of the
 next one. Only a truncated log still has a consistent chain. It is detected by the hash of the last line, the *head*,
-which is also stored in the checkpoint and in the model card. Lines are never removed: a repeated round is a second
-attempt, and a line that a crash cut off stays in the file and is named by the line after it.
+which is also stored in the checkpoint, in the model card and, signed, at every site. Every line is signed with the
+server's Ed25519 key, so that nobody else can write a consistent log; the lines "started" name the public key. Lines are
+never removed: a repeated round is a second attempt, and a line that a crash cut off stays in the file and is named by
+the line after it.
 """
 
 from __future__ import annotations
@@ -22,18 +24,24 @@ from typing import Any
 
 from fedspecial.errors import InputError
 from fedspecial.flower.governance.round_record import RoundRecord
+from fedspecial.flower.governance.signing import Receipt, Signer, can_check, is_signed
 
-FORMAT = 2
+FORMAT = 3
 """Version of the log; the lines "started" carry it."""
 GENESIS = "0" * 64
 REQUIRED = {"round": {"task", "round", "outcome", "updates", "refusals"}, "task_boundary": {"refusals"}}
 """Fields without which a line of this event is not readable."""
 _HASH_LENGTH = len(',"hash":""}') + 64
+_SIGNATURE_LENGTH = len(',"signature":""}') + 128
 
 
 @dataclass
 class AuditReport:
-    """What `verify` found. `head` is the hash of the last line; `problems` name lines, counted from 1."""
+    """What `verify` found. `head` is the hash of the last line; `problems` name lines, counted from 1.
+
+    key:    the public key with which the log is signed; "" if it is not
+    signed: number of lines with a valid signature; 0 where signatures cannot be checked
+    """
 
     lines: int = 0
     head: str = GENESIS
@@ -43,6 +51,8 @@ class AuditReport:
     outcomes: Counter[str] = field(default_factory=Counter)
     updates: Counter[str] = field(default_factory=Counter)
     refusals: Counter[str] = field(default_factory=Counter)
+    key: str = ""
+    signed: int = 0
 
     @property
     def intact(self) -> bool:
@@ -50,10 +60,13 @@ class AuditReport:
 
 
 class AuditLog:
-    """``AuditLog(path).append_round(record)``. An existing file is continued after its last line."""
+    """``AuditLog(path).append_round(record)``. An existing file is continued after its last line.
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    signer: signs every line; without it the log is only a chain of hashes
+    """
+
+    def __init__(self, path: Path, signer: Signer | None = None) -> None:
+        self.path, self._signer = path, signer
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
         data = path.read_bytes()
@@ -67,6 +80,10 @@ class AuditLog:
         if not report.intact:
             raise InputError(
                 f"{path}: the audit log is not intact, so nothing is appended to it ({report.problems[0]})"
+            )
+        if report.key and report.key != (signer.public if signer else ""):
+            raise InputError(
+                f"{path}: it is signed with another key ({report.key[:16]}…), so nothing is appended to it"
             )
         self.head, self._number, self._attempts = report.head, report.lines, report.attempts
         if cut_off:
@@ -84,10 +101,16 @@ class AuditLog:
         now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         common = {"n": self._number + 1, "previous": self.head, "time": now, "event": event}
         body = json.dumps({**common, **fields}, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+        if self._signer is not None:
+            body = f'{body[:-1]},"signature":"{self._signer.sign(body.encode())}"}}'
         digest = hashlib.sha256(body.encode()).hexdigest()
         self._write(prefix + f'{body[:-1]},"hash":"{digest}"}}\n'.encode())
         self.head, self._number = digest, self._number + 1
         return digest
+
+    def receipt(self, run: str) -> Receipt | None:
+        """The head, signed, for the sites; None without a key."""
+        return Receipt.of(self._signer, run, self._number, self.head) if self._signer else None
 
     def _write(self, data: bytes) -> None:
         """A single write, so that a killed process leaves all of the line or none; only a power cut can split it."""
@@ -104,8 +127,8 @@ class AuditLog:
             raise OSError(f"{self.path}: only {written} of {len(data)} bytes could be written")
 
 
-def verify(path: Path, head: str | None = None) -> AuditReport:
-    """Check the chain of hashes and, if `head` is given, that the log contains it."""
+def verify(path: Path, head: str | None = None, key: str | None = None) -> AuditReport:
+    """Check the chain of hashes and the signatures; that the log contains `head`, and that it is signed with `key`."""
     try:
         data = path.read_bytes()
     except OSError as error:
@@ -113,7 +136,9 @@ def verify(path: Path, head: str | None = None) -> AuditReport:
     _check_format(path, data)
     hashes: list[str] = []
     report = _check(data, hashes)
-    if head is not None and head not in (*hashes, GENESIS):
+    if key is not None and report.key != key:
+        report.problems.append("it is signed with another key" if report.key else "it is not signed")
+    if head is not None and head not in hashes:
         report.problems.append(f"the head {head} is not in the log: the log was truncated, or it is a different log")
     return report
 
@@ -146,6 +171,7 @@ def _check(data: bytes, hashes: list[str] | None = None) -> AuditReport:
             report.problems.append(f"line {number - 1} cannot be read")
         unreadable = b""
         _check_line(report, number, row[:-1], line)
+        _check_signature(report, number, row[:-1], line)
         _count(report, line)
         report.lines, report.head = line["n"], line["hash"]
         if hashes is not None:
@@ -170,6 +196,30 @@ def _check_line(report: AuditReport, number: int, raw: bytes, line: Mapping[str,
         report.problems.append(f"line {number} does not follow the one before it: lines were removed, moved or added")
     elif line["n"] != report.lines + 1:
         report.problems.append(f"line {number} has the number {line['n']}")
+
+
+def _check_signature(report: AuditReport, number: int, raw: bytes, line: Mapping[str, Any]) -> None:
+    """The first line "started" that names a key begins the signed part of a log."""
+    named = line.get("key") if line["event"] == "started" else None
+    if isinstance(named, str) and named != report.key:
+        if report.key:
+            report.problems.append(f"line {number} names another key than the lines before it")
+            return
+        report.key = named
+        if number > 1:
+            report.notes.append(f"lines 1 to {number - 1} are not signed")
+        if not can_check():
+            report.notes.append("the signatures were not checked, because the package cryptography is not installed")
+    if not report.key:
+        return
+    signature = line.get("signature")
+    if not isinstance(signature, str):
+        report.problems.append(f"line {number} is not signed")
+    elif can_check():
+        if is_signed(report.key, signature, raw[: -_HASH_LENGTH - _SIGNATURE_LENGTH + 1] + b"}"):
+            report.signed += 1
+        else:
+            report.problems.append(f"the signature of line {number} is not valid")
 
 
 def _count(report: AuditReport, line: Mapping[str, Any]) -> None:

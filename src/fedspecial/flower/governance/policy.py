@@ -25,6 +25,7 @@ class RoundPolicy:
     reply_seconds:       how long a site may take to reply
     wait_seconds:        how long the server waits for enough sites to connect
     max_reply_megabytes: larger replies are refused without being read
+    allow_unregistered:  accept nodes that are registered under no name at the SuperLink (a trial without keys)
     max_drop, max_site_drop, allow_unknown: limits of the promotion gate, see `PromotionLimits`
     """
 
@@ -34,6 +35,7 @@ class RoundPolicy:
     reply_seconds: float = 3600.0
     wait_seconds: float = 600.0
     max_reply_megabytes: float = 2000.0
+    allow_unregistered: bool = False
     max_drop: float = 0.02
     max_site_drop: float = 0.05
     allow_unknown: bool = False

@@ -41,7 +41,20 @@ class Count:
         return Fraction(self.correct, self.total)
 
 
-Scores = Mapping[str, Mapping[str, Count]]  # domain → site → count
+@dataclass(frozen=True)
+class Measured:
+    """The main metric on a site's test samples, where it is not a share of correct predictions."""
+
+    value: float
+    total: int
+
+    @property
+    def accuracy(self) -> Fraction:
+        return Fraction(self.value)
+
+
+SiteScore = Count | Measured
+Scores = Mapping[str, Mapping[str, SiteScore]]  # domain → site → score
 
 
 @dataclass(frozen=True)
@@ -85,17 +98,24 @@ class Decision:
         return asdict(self)
 
 
-def reference_at_own_task(history: Mapping[str, Scores]) -> dict[str, Mapping[str, Count]]:
+def reference_at_own_task(history: Mapping[str, Scores]) -> dict[str, Mapping[str, SiteScore]]:
     """Each domain's scores at the end of its own task. `history`: domain → all scores measured when its task ended."""
     return {domain: scores[domain] for domain, scores in history.items() if domain in scores}
 
 
 def decide(
-    earlier: Sequence[str], candidate: Scores, reference: Scores, limits: PromotionLimits | None = None
+    earlier: Sequence[str],
+    candidate: Scores,
+    reference: Scores,
+    limits: PromotionLimits | None = None,
+    metric: str = "accuracy",
 ) -> Decision:
-    """Publish if every earlier domain is kept, or unknown where that is allowed."""
+    """Publish if every earlier domain is kept, or unknown where that is allowed.
+
+    metric: the name of the main metric; the limits are on its own scale
+    """
     limits = limits or PromotionLimits()
-    verdicts = tuple(_judge(d, candidate.get(d, {}), reference.get(d, {}), limits) for d in earlier)
+    verdicts = tuple(_judge(d, candidate.get(d, {}), reference.get(d, {}), limits, metric) for d in earlier)
     failed = [v for v in verdicts if v.status == "dropped" or (v.status == "unknown" and not limits.allow_unknown)]
     unknown = [v.domain for v in verdicts if v.status == "unknown"]
     if failed:
@@ -103,25 +123,30 @@ def decide(
     elif unknown:
         reason = f"published, although no site could test {', '.join(unknown)}"
     elif verdicts:
-        reason = f"published: accuracy was kept on every earlier domain ({', '.join(v.domain for v in verdicts)})"
+        reason = f"published: {metric} was kept on every earlier domain ({', '.join(v.domain for v in verdicts)})"
     else:
         reason = "published: there is no earlier domain"
     return Decision(not failed, reason, verdicts, limits)
 
 
 def _judge(
-    domain: str, candidate: Mapping[str, Count], reference: Mapping[str, Count], limits: PromotionLimits
+    domain: str,
+    candidate: Mapping[str, SiteScore],
+    reference: Mapping[str, SiteScore],
+    limits: PromotionLimits,
+    metric: str,
 ) -> DomainVerdict:
     common = sorted(candidate.keys() & reference.keys())
     untested = tuple(sorted(reference.keys() - candidate.keys()))
     if not common:
         reason = f"no site tested it again ({', '.join(untested)} did before)" if untested else "no site has tested it"
         return DomainVerdict(domain, "unknown", reason, untested_sites=untested)
-    drop = _pooled(reference, common) - _pooled(candidate, common)
+    drop = pooled({s: reference[s] for s in common}) - pooled({s: candidate[s] for s in common})
+    in_points = all(isinstance(score, Count) for score in candidate.values())
     by_site = {site: reference[site].accuracy - candidate[site].accuracy for site in common}
     worst = max(common, key=lambda site: by_site[site])
     reasons = [
-        f"accuracy dropped by {100 * float(measured):.2f} points {where} (limit {100 * limit:g})"
+        f"{metric} dropped by {_amount(measured, in_points)} {where} (limit {100 * limit if in_points else limit:g})"
         for where, measured, limit in (
             ("over all sites", drop, limits.max_drop),
             (f"at site {worst}", by_site[worst], limits.max_site_drop),
@@ -129,7 +154,8 @@ def _judge(
         if measured > Fraction(str(limit))
     ]
     text = ", ".join(reasons) or (
-        f"drop {100 * float(drop):.2f} points over all sites, {100 * float(by_site[worst]):.2f} at the worst site"
+        f"drop {_amount(drop, in_points)} over all sites, "
+        f"{_amount(by_site[worst], in_points).removesuffix(' points')} at the worst site"
     )
     if untested:
         text += f"; not tested again at {', '.join(untested)}"
@@ -137,8 +163,14 @@ def _judge(
     return DomainVerdict(domain, status, text, float(drop), worst, float(by_site[worst]), untested)
 
 
-def _pooled(scores: Mapping[str, Count], sites: Sequence[str]) -> Fraction:
-    return Fraction(sum(scores[s].correct for s in sites), sum(scores[s].total for s in sites))
+def _amount(value: Fraction, in_points: bool) -> str:
+    return f"{100 * float(value):.2f} points" if in_points else f"{float(value):.4g}"
+
+
+def pooled(scores: Mapping[str, SiteScore]) -> Fraction:
+    """The metric over the samples of all these sites; where it is not a count, the mean weighted by samples."""
+    total = sum(score.total for score in scores.values())
+    return sum((score.accuracy * score.total for score in scores.values()), Fraction(0)) / total
 
 
 def write_decision(path: Path, decision: Decision, extra: Mapping[str, Any] | None = None) -> None:
@@ -147,18 +179,32 @@ def write_decision(path: Path, decision: Decision, extra: Mapping[str, Any] | No
 
 
 def publish(
-    folder: Path, model: bytes, *, decision: Decision, card: str, model_sha256: str, audit_head: str | None = None
+    folder: Path,
+    model: bytes,
+    *,
+    decision: Decision,
+    card: str,
+    model_sha256: str,
+    audit_head: str | None = None,
+    audit_key: str | None = None,
 ) -> Path:
     """Write model.safetensors, README.md and promotion.json in a folder that appears only when all are complete.
 
     model:        content of the safetensors file
+    audit_key:    the public key that signs the audit log
     model_sha256: hash of layout and values, as in a run's result; the hash of the file is added as `file_sha256`
     """
     if not decision.publish:
         raise InputError(f"publish {folder}: {decision.reason}")
     if os.path.lexists(folder):
         raise InputError(f"publish {folder}: the folder exists already; a published model is never replaced")
-    hashes = {"model_sha256": model_sha256, "file_sha256": hashlib.sha256(model).hexdigest(), "audit_head": audit_head}
+    file_sha256 = hashlib.sha256(model).hexdigest()
+    hashes = {
+        "model_sha256": model_sha256,
+        "file_sha256": file_sha256,
+        "audit_head": audit_head,
+        "audit_key": audit_key,
+    }
     footer = "\n".join(f"- {name}: `{value}`" for name, value in hashes.items() if value)
     files = {
         "model.safetensors": model,

@@ -52,6 +52,7 @@ class RoundRecord:
                failed (no quorum, the run stops)
     model_*:   hashes of the model before and after; equal unless the round was completed
     drift:     distance of the model to the anchor after the round, if there is an anchor
+    quorum:    how many usable updates the round needed
     """
 
     task: int
@@ -63,6 +64,7 @@ class RoundRecord:
     updates: list[UpdateRecord] = field(default_factory=list)
     refusals: list[Refusal] = field(default_factory=list)
     drift: float | None = None
+    quorum: int | None = None
 
 
 @dataclass
@@ -71,12 +73,14 @@ class RoundCollector:
 
     refusals:   since the last record was written, so they may include replies to earlier requests
     audit_head: hash of the last line of the audit log; the checkpoint stores it
+    receipt:    the same, signed, as the sites store it
     """
 
     requested: list[str] = field(default_factory=list)
     updates: dict[str, UpdateRecord] = field(default_factory=dict)
     refusals: list[Refusal] = field(default_factory=list)
     audit_head: str = ""
+    receipt: dict[str, Any] = field(default_factory=dict)
 
     def begin_round(self, requested: list[str]) -> None:
         self.requested, self.updates = requested, {}
@@ -88,10 +92,9 @@ class RoundCollector:
         """The site may still send a usable reply if the request is repeated."""
         self.refusals.append(Refusal(site, reason))
 
-    def withdraw_update(self, site: str, reason: str) -> None:
-        """Turn an update that the engine accepted but the loop did not average into a refusal."""
-        if self.updates.pop(site, None) is not None:
-            self.add_refusal(site, reason)
+    def withdraw_update(self, site: str) -> bool:
+        """Remove an update that the engine accepted but the loop did not use; False if there is none."""
+        return self.updates.pop(site, None) is not None
 
     def take_refusals(self) -> list[Refusal]:
         """Return the refusals collected so far and start a new list."""

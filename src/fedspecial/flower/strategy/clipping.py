@@ -28,6 +28,7 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 from numpy.typing import NDArray
 
+from fedspecial.engine.privacy import clip_factor
 from fedspecial.errors import InputError
 from fedspecial.flower.arrays import NamedArrays, arrays_to_record, is_float, read_array, record_to_arrays, reply_arrays
 
@@ -62,7 +63,7 @@ def clip(new: Mapping[str, NDArray[Any]], old: Mapping[str, NDArray[Any]], limit
         elif norm <= limit:
             arrays[name] = new[name]
         else:
-            clipped = before + _difference(new[name], before) * (limit / norm)
+            clipped = before + _difference(new[name], before) * clip_factor(norm, limit)
             arrays[name] = np.asarray(clipped, dtype=before.dtype)
     return Clipped(arrays, norm, norm > limit)
 

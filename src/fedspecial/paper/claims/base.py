@@ -1,8 +1,7 @@
 """The paper's claims about its tables and figures, and whether our runs support them.
 
-Comparisons are paired: with the same seed all methods run on the same federation, so d is the difference per seed. It
-is clear if |mean d| > standard deviation of d, over at least two seeds. "holds" and "does not hold" require clear
-differences; everything else, including missing runs, is "undecided at this scale".
+A rule turns a claim into comparisons (`statistics`) and says which significant differences confirm the claim and which
+refute it. The bar is the same in both directions; everything else is undecided.
 """
 
 from __future__ import annotations
@@ -10,24 +9,29 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean, stdev
+from enum import Enum
 from typing import Literal, Protocol
 
+from fedspecial.metrics.statistics import LEVEL, MIN_SEEDS, t_interval
 from fedspecial.paper.grid import StudyResults
 from fedspecial.paper.spec import LABELS
 from fedspecial.report.comparison import MeanStd
 
-Verdict = Literal["holds", "does not hold", "undecided at this scale"]
+Verdict = Literal["holds", "does not hold", "undecided at this scale", "too few seeds"]
 HOLDS: Verdict = "holds"
 FAILS: Verdict = "does not hold"
 UNDECIDED: Verdict = "undecided at this scale"
+TOO_FEW: Verdict = "too few seeds"
 NO_VALUE = "–"
 RULE = (
-    "We compare two methods seed by seed, because with the same seed both run on the same federation. A difference is "
-    "clear if its mean over the seeds is larger than its standard deviation, with at least two seeds. A claim holds if "
-    "all its differences are clear and in its favour. It does not hold if one difference is clear and against it. "
-    "Otherwise, or if runs are missing, it is undecided. Three seeds are few: a clear difference is evidence, not a "
-    "proof."
+    "We compare two methods seed by seed, because with the same seed both run on the same federation. Brackets contain "
+    f"the {100 * (1 - LEVEL):.0f} % confidence interval of the mean difference (Student's t). A difference is "
+    f"significant if its two-sided p-value is at most {LEVEL:g}; a claim that makes several comparisons gets Holm's "
+    "correction for their number. A claim holds if all its differences are significant and in its favour. It does not "
+    "hold if one difference is significant and against it. A claim that something happens for some value of a sweep "
+    "holds if one difference is significant and in its favour, and does not hold if all are significant and against "
+    f"it. Comparisons with fewer than {MIN_SEEDS} seeds decide nothing: the verdict is then too few seeds. Everything "
+    f"else is undecided. If nothing differed, at most {100 * LEVEL:.0f} % of the claims would get a verdict."
 )
 
 
@@ -43,7 +47,20 @@ class Judgement:
         return self.ours != NO_VALUE
 
 
-COUNTED = {HOLDS: "hold", FAILS: "do not hold", UNDECIDED: "undecided at this scale"}
+class ClaimKind(Enum):
+    """Whose claim it is. The headline counts the kinds apart; the value is its title there."""
+
+    PAPER = "Claims of the paper"
+    OURS = "Our own questions"
+    CONSTRUCTION = "Checks of what holds by construction"
+
+
+KIND_NOTES: Mapping[ClaimKind, str] = {
+    ClaimKind.PAPER: "",
+    ClaimKind.OURS: "our question",
+    ClaimKind.CONSTRUCTION: "by construction",
+}
+COUNTED = {HOLDS: "hold", FAILS: "do not hold", UNDECIDED: "undecided at this scale", TOO_FEW: "with too few seeds"}
 UNTESTED = "not yet tested"
 
 
@@ -92,26 +109,25 @@ class Rule(Protocol):
 
 @dataclass(frozen=True)
 class Claim:
-    """A statement of the paper and the rule that tests it; `{benchmark}` in the text is replaced by its name.
+    """A statement and the rule that tests it; `{benchmark}` in the text is replaced by its name.
 
     benchmarks: the benchmarks that the claim is about, if not all
-    ours:       whether this is a question of ours that the paper does not ask
+    kind:       whose claim it is
     examined:   what we examined in case the claim does not hold
     """
 
     text: str
     rule: Rule
     benchmarks: tuple[str, ...] | None = None
-    ours: bool = False
+    kind: ClaimKind = ClaimKind.PAPER
     examined: str = ""
 
 
-def clear(differences: Sequence[float]) -> int:
-    """1 or -1 if the mean is larger in absolute value than the standard deviation, otherwise 0."""
-    if len(differences) < 2:
-        return 0
-    mean = fmean(differences)
-    return 0 if abs(mean) <= stdev(differences) else (1 if mean > 0 else -1)
+def verdict_of(comparisons: Iterable[Sequence[float]], *, holds: bool, fails: bool) -> Verdict:
+    """The verdict from what the significant differences say; without one, whether seeds or differences are missing."""
+    if holds or fails:
+        return HOLDS if holds else FAILS
+    return TOO_FEW if any(0 < len(differences) < MIN_SEEDS for differences in comparisons) else UNDECIDED
 
 
 def advantage(one: Mapping[int, float], other: Mapping[int, float], better: int = 1) -> list[float]:
@@ -124,6 +140,14 @@ def shown(value: MeanStd | None, digits: int = 2) -> str:
         return NO_VALUE
     mean = f"{value.mean:.{digits}f}".replace("-", "−")
     return mean + ("" if value.std is None else f" ± {value.std:.{digits}f}")
+
+
+def shown_interval(differences: Sequence[float], digits: int = 2) -> str:
+    """A mean difference with its confidence interval, "+1.20 [0.40, 2.00]"; empty for fewer than two seeds."""
+    found = t_interval(differences)
+    if found is None:
+        return ""
+    return f"{found.mean:+.{digits}f} [{found.low:.{digits}f}, {found.high:.{digits}f}]".replace("-", "−")
 
 
 def judged(study_results: StudyResults) -> list[tuple[str, Claim, Judgement]]:

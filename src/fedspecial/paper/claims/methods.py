@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from fedspecial.metrics.statistics import directions
 from fedspecial.paper.claims.base import (
     FAILS,
     HOLDS,
@@ -13,8 +14,9 @@ from fedspecial.paper.claims.base import (
     BenchmarkResults,
     Judgement,
     advantage,
-    clear,
     shown,
+    shown_interval,
+    verdict_of,
 )
 from fedspecial.paper.metrics import metric
 from fedspecial.report.comparison import MeanStd
@@ -22,7 +24,10 @@ from fedspecial.report.comparison import MeanStd
 
 @dataclass(frozen=True)
 class Best:
-    """One row is the best of all rows that the paper compares (those without settings of their own)."""
+    """One row is the best of all rows that the paper compares (those without settings of their own).
+
+    One comparison with each other row. All must be significant to confirm it; one refutes it.
+    """
 
     key: str
     row: str = "special"
@@ -34,30 +39,33 @@ class Best:
         rivals = [r for r in self.among or results.rows if r != self.row and (self.among or "=" not in r)]
         mine = results.values(self.row, self.key, self.x)
         found = {rival: results.values(rival, self.key, self.x) for rival in rivals}
-        signs = [clear(advantage(mine, values, better)) for values in found.values()]
-        verdict = FAILS if -1 in signs else HOLDS if signs and min(signs) == 1 else UNDECIDED
+        gaps = {rival: advantage(mine, values, better) for rival, values in found.items()}
+        signs = directions(list(gaps.values()))
         ours = {rival: MeanStd.of(values.values()) for rival, values in found.items()}
         theirs = {rival: results.published(rival, self.key, self.x) for rival in rivals}
+        line, best = self._line(results, MeanStd.of(mine.values()), ours, better)
+        interval = shown_interval(gaps[best], metric(self.key).digits) if best is not None else ""
         return Judgement(
-            verdict,
-            self._line(results, MeanStd.of(mine.values()), ours, better),
-            self._line(results, results.published(self.row, self.key, self.x), theirs, better),
+            verdict_of(gaps.values(), holds=bool(signs) and min(signs) == 1, fails=-1 in signs),
+            line + (f"; advantage {interval}" if interval else ""),
+            self._line(results, results.published(self.row, self.key, self.x), theirs, better)[0],
         )
 
     def _line(
         self, results: BenchmarkResults, mine: MeanStd | None, rivals: Mapping[str, MeanStd | None], better: int
-    ) -> str:
+    ) -> tuple[str, str | None]:
+        """The values of the row and of the best other row, and which row that is."""
         there = {rival: value for rival, value in rivals.items() if value is not None}
         if mine is None or not there:
-            return NO_VALUE
+            return NO_VALUE, None
         best = max(there, key=lambda rival: better * there[rival].mean)
         digits = metric(self.key).digits
-        return f"{shown(mine, digits)}; best other {results.label(best)} {shown(there[best], digits)}"
+        return f"{shown(mine, digits)}; best other {results.label(best)} {shown(there[best], digits)}", best
 
 
 @dataclass(frozen=True)
 class Better:
-    """One row is better than another."""
+    """One row is better than another: one comparison."""
 
     key: str
     row: str
@@ -66,23 +74,50 @@ class Better:
 
     def judge(self, results: BenchmarkResults) -> Judgement:
         one, other = results.values(self.row, self.key, self.x), results.values(self.than, self.key, self.x)
-        sign = clear(advantage(one, other, metric(self.key).better))
-        return Judgement(
-            {1: HOLDS, -1: FAILS, 0: UNDECIDED}[sign],
-            _versus(results, self, MeanStd.of(one.values()), MeanStd.of(other.values())),
-            _versus(
-                results,
-                self,
-                results.published(self.row, self.key, self.x),
-                results.published(self.than, self.key, self.x),
-                results.unpublished,
-            ),
-        )
+        gap = advantage(one, other, metric(self.key).better)
+        return _one_comparison(results, self, gap, self.x)
+
+
+@dataclass(frozen=True)
+class AtMost:
+    """A measured cost of one row is at most `factor` times that of another.
+
+    One comparison: factor · cost of the other − cost of the row, for each seed.
+    """
+
+    key: str
+    row: str
+    than: str
+    factor: float
+
+    def judge(self, results: BenchmarkResults) -> Judgement:
+        one, other = results.values(self.row, self.key), results.values(self.than, self.key)
+        scaled = {seed: self.factor * value for seed, value in other.items()}
+        return _one_comparison(results, self, advantage(scaled, one))
+
+
+def _one_comparison(
+    results: BenchmarkResults, rule: Better | AtMost, gap: list[float], x: float | None = None
+) -> Judgement:
+    (sign,) = directions([gap])
+    found = [MeanStd.of(results.values(row, rule.key, x).values()) for row in (rule.row, rule.than)]
+    interval = shown_interval(gap, metric(rule.key).digits)
+    return Judgement(
+        verdict_of([gap], holds=sign == 1, fails=sign == -1),
+        _versus(results, rule, found[0], found[1]) + (f"; advantage {interval}" if interval else ""),
+        _versus(
+            results,
+            rule,
+            results.published(rule.row, rule.key, x),
+            results.published(rule.than, rule.key, x),
+            results.unpublished,
+        ),
+    )
 
 
 def _versus(
     results: BenchmarkResults,
-    rule: Better | AtMost,
+    rule: Better | AtMost | NeverMore,
     one: MeanStd | None,
     other: MeanStd | None,
     missing: str = NO_VALUE,
@@ -94,37 +129,32 @@ def _versus(
 
 
 @dataclass(frozen=True)
-class AtMost:
-    """The cost of one row is at most `factor` times that of another, for every seed."""
+class NeverMore:
+    """A cost of one row is never above that of another: a check of every run, not a statistical test."""
 
     key: str
     row: str
     than: str
-    factor: float = 1.0
 
     def judge(self, results: BenchmarkResults) -> Judgement:
         one, other = results.values(self.row, self.key), results.values(self.than, self.key)
-        ratios = [one[seed] / other[seed] for seed in one if other.get(seed)]
-        verdict = UNDECIDED if not ratios else HOLDS if max(ratios) <= self.factor * (1 + 1e-9) else FAILS
-        if len(set(r <= self.factor * (1 + 1e-9) for r in ratios)) > 1:
-            verdict = UNDECIDED
+        more = [one[seed] > other[seed] * (1 + 1e-9) for seed in one if seed in other]
         return Judgement(
-            verdict,
-            _versus(
-                results, Better(self.key, self.row, self.than), MeanStd.of(one.values()), MeanStd.of(other.values())
-            ),
+            UNDECIDED if not more else FAILS if any(more) else HOLDS,
+            _versus(results, self, MeanStd.of(one.values()), MeanStd.of(other.values())),
             _versus(results, self, results.published(self.row, self.key), results.published(self.than, self.key)),
         )
 
 
 @dataclass(frozen=True)
 class Positive:
-    """A metric is above zero."""
+    """A metric is above zero: one comparison."""
 
     key: str
     row: str
 
     def judge(self, results: BenchmarkResults) -> Judgement:
         values = list(results.values(self.row, self.key).values())
-        verdict = {1: HOLDS, -1: FAILS, 0: UNDECIDED}[clear(values)]
-        return Judgement(verdict, shown(MeanStd.of(values)), results.unpublished)
+        (sign,) = directions([values])
+        line = shown_interval(values) or shown(MeanStd.of(values))
+        return Judgement(verdict_of([values], holds=sign == 1, fails=sign == -1), line, results.unpublished)

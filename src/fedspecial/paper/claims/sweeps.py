@@ -1,4 +1,8 @@
-"""Rules for claims about a sweep: how a metric depends on the swept setting, and which method is better at a value."""
+"""Rules for claims about a sweep: how a metric depends on the swept setting, and which method is better at a value.
+
+All comparisons of a claim get one correction together, so that choosing the best value, or the value at which a method
+is ahead, from the same runs makes no false verdict more likely.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +11,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from statistics import fmean
 
-from fedspecial.paper.claims.base import (
-    FAILS,
-    HOLDS,
-    NO_VALUE,
-    UNDECIDED,
-    BenchmarkResults,
-    Judgement,
-    advantage,
-    clear,
-)
+from fedspecial.metrics.statistics import directions
+from fedspecial.paper.claims.base import NO_VALUE, UNDECIDED, BenchmarkResults, Judgement, advantage, verdict_of
 from fedspecial.paper.metrics import metric
 
 
@@ -34,7 +30,11 @@ def _along(values: Mapping[float, float], form: str) -> str:
 
 @dataclass(frozen=True)
 class Rises:
-    """A metric rises (sign -1: falls) along the sweep: clearly from end to end, with no clear step back."""
+    """A metric rises (sign -1: falls) along the sweep.
+
+    One comparison of the two ends and one for each step. A significant rise from end to end without a significant step
+    back confirms it; a significant step back, or fall from end to end, refutes it.
+    """
 
     key: str
     row: str = "special"
@@ -45,16 +45,22 @@ class Rises:
         if len(ours) < 2:
             return Judgement(UNDECIDED, line, theirs)
         curve = list(ours.values())
-        overall = clear(advantage(curve[-1], curve[0], self.sign))
-        steps = [clear(advantage(after, before, self.sign)) for before, after in pairwise(curve)]
-        against = overall == -1 or -1 in steps
+        gaps = [advantage(curve[-1], curve[0], self.sign)]
+        gaps += [advantage(after, before, self.sign) for before, after in pairwise(curve)]
+        signs = directions(gaps)
         complete = len(ours) == len(results.xs)
-        return Judgement(FAILS if against else HOLDS if overall == 1 and complete else UNDECIDED, line, theirs)
+        return Judgement(
+            verdict_of(gaps, holds=signs[0] == 1 and -1 not in signs and complete, fails=-1 in signs), line, theirs
+        )
 
 
 @dataclass(frozen=True)
 class Peaks:
-    """A metric has its maximum (sign -1: minimum) inside the sweep, clearly above (below) both ends."""
+    """A metric has its maximum (sign -1: minimum) inside the sweep.
+
+    Every inner value is compared with both ends. One inner value significantly above both ends confirms it; an end
+    significantly above all inner values refutes it.
+    """
 
     key: str
     row: str = "special"
@@ -64,15 +70,21 @@ class Peaks:
         ours, line, theirs = _swept(results, self.row, self.key)
         if len(ours) < 3 or len(ours) < len(results.xs):
             return Judgement(UNDECIDED, line, theirs)
-        curve = list(ours.values())
-        top = max(curve[1:-1], key=lambda values: self.sign * fmean(values.values()))
-        over = [clear(advantage(top, end, self.sign)) for end in (curve[0], curve[-1])]
-        return Judgement(FAILS if -1 in over else HOLDS if over == [1, 1] else UNDECIDED, line, theirs)
+        first, *inner, last = ours.values()
+        gaps = [advantage(values, end, self.sign) for values in inner for end in (first, last)]
+        signs = directions(gaps)
+        holds = any(pair == (1, 1) for pair in zip(signs[::2], signs[1::2], strict=True))
+        fails = max(signs[::2]) == -1 or max(signs[1::2]) == -1
+        return Judgement(verdict_of(gaps, holds=holds, fails=fails), line, theirs)
 
 
 @dataclass(frozen=True)
 class NearBest:
-    """At both neighbours of the best value the mean is within `width` points; undecided if only one exists."""
+    """At both neighbours of the best value the metric is within `width` points of the best.
+
+    Every value is compared with each of its neighbours: width − (metric at the value − metric at the neighbour). The
+    two comparisons at the value with the highest mean decide. It is undecided if that value has only one neighbour.
+    """
 
     key: str
     width: float
@@ -84,18 +96,25 @@ class NearBest:
         if len(ours) < 3:
             return Judgement(UNDECIDED, NO_VALUE, self.published)
         means = {x: fmean(values.values()) for x, values in ours.items()}
-        xs = list(means)
         best = max(means, key=lambda x: means[x])
-        at = xs.index(best)
-        near = [means[best] - means[x] <= self.width for x in (*xs[max(at - 1, 0) : at], *xs[at + 1 : at + 2])]
-        band = [x for x in xs if means[best] - means[x] <= self.width]
-        verdict = FAILS if not any(near) else HOLDS if near == [True, True] else UNDECIDED
-        return Judgement(verdict, f"best at {best:g}; within {self.width:g} points at {_listed(band)}", self.published)
+        pairs = [pair for a, b in pairwise(ours) for pair in ((a, b), (b, a))]
+        gaps = [[self.width - gap for gap in advantage(ours[x], ours[neighbour])] for x, neighbour in pairs]
+        near = [sign for (x, _), sign in zip(pairs, directions(gaps), strict=True) if x == best]
+        band = [x for x in means if means[best] - means[x] <= self.width]
+        return Judgement(
+            verdict_of(gaps, holds=near == [1, 1], fails=-1 in near),
+            f"best at {best:g}; within {self.width:g} points at {_listed(band)}",
+            self.published,
+        )
 
 
 @dataclass(frozen=True)
 class BetterSomewhere:
-    """One row is clearly better than another for at least one swept value; it fails if it is clearly worse for all."""
+    """One row is better than another for at least one swept value.
+
+    One comparison for each value. One significant advantage confirms it; significant disadvantages at all values refute
+    it.
+    """
 
     key: str
     row: str
@@ -107,10 +126,9 @@ class BetterSomewhere:
             x: advantage(results.values(self.row, self.key, x), results.values(self.than, self.key, x), better)
             for x in results.xs
         }
-        gaps = {x: gap for x, gap in gaps.items() if gap}
-        signs = [clear(gap) for gap in gaps.values()]
-        verdict = HOLDS if 1 in signs else FAILS if len(signs) == len(results.xs) and max(signs) == -1 else UNDECIDED
-        line = _along({x: fmean(gap) for x, gap in gaps.items()}, "+.1f")
+        signs = directions(list(gaps.values()))
+        line = _along({x: fmean(gap) for x, gap in gaps.items() if gap}, "+.1f")
+        verdict = verdict_of(gaps.values(), holds=1 in signs, fails=max(signs, default=0) == -1)
         return Judgement(verdict, f"difference {line}" if line else NO_VALUE, NO_VALUE)
 
 

@@ -7,12 +7,17 @@ from dataclasses import dataclass
 from fedspecial.paper.claims.base import FAILS, HOLDS, NO_VALUE, UNDECIDED, BenchmarkResults, Judgement
 
 STANDARD_ERRORS = 3.0
-"""How far a measured slope may be from the claimed one."""
+"""Half the width of the interval around a measured slope."""
+TOLERANCE = 0.05
+"""How far a slope may be from the claimed one."""
 
 
 @dataclass(frozen=True)
 class UnderDriftBound:
-    """‖θ − anchor‖ stays below the bound computed from the server steps, in every anchored task of every run."""
+    """‖θ − anchor‖ stays below the bound computed from the server steps, in every anchored task of every run.
+
+    A check of every run, not a statistical test.
+    """
 
     row: str = "special"
 
@@ -35,7 +40,11 @@ class UnderDriftBound:
 
 @dataclass(frozen=True)
 class Slope:
-    """A curve of a sweep has the claimed slope on a log-log scale."""
+    """A curve of a sweep has the claimed slope on a log-log scale, up to `TOLERANCE`.
+
+    It holds if the whole interval of the measured slope is within the tolerance, does not hold if none of it is, and is
+    undecided otherwise.
+    """
 
     sweep: str
     curve: str
@@ -48,6 +57,7 @@ class Slope:
         if found is None or found["slope"] is None:
             return Judgement(UNDECIDED, NO_VALUE, published)
         slope, error = found["slope"], found["stderr"]
-        agrees = abs(slope - self.claimed) <= max(STANDARD_ERRORS * error, 0.05)
+        off, half = abs(slope - self.claimed), STANDARD_ERRORS * error
         ours = f"slope {slope:.3f} ± {error:.3f}".replace("-", "−")
-        return Judgement(HOLDS if agrees else FAILS, ours, published)
+        verdict = HOLDS if off + half <= TOLERANCE else FAILS if off - half > TOLERANCE else UNDECIDED
+        return Judgement(verdict, ours, published)

@@ -25,6 +25,7 @@ from fedspecial.theory.bounds.drift import (
     half_life,
     paper_drift_bound_sq,
     special_c_drift_radius,
+    special_c_literal_drift_radius,
 )
 from fedspecial.theory.bounds.forgetting import (
     bkt_slack,
@@ -81,6 +82,7 @@ __all__ = [
     "radius_for_budget",
     "sigma_task_bound",
     "special_c_drift_radius",
+    "special_c_literal_drift_radius",
     "surrogate",
     "surrogate_bound",
     "task_uniform_bound",

@@ -1,13 +1,15 @@
 """SPECIAL as SGD on a surrogate objective: what its rounds optimise, and how fast.
 
 With ghat = -Delta / (gamma_L E) one round is theta' = theta - eta (ghat + mu (theta - a)), where
-eta = gE / (1+lam) and mu = lam / gE, gE = gamma_G gamma_L E. That is a step of SGD on
+eta = gE / (1+lam) and mu = lam / gE, gE = gamma_G gamma_L E. That is a step on
 
     Phi(theta) = f_K(theta) + (mu/2) ‖theta - a‖^2.
 
-The identity is exact. Without noise, with E = 1 and N = M, the rounds converge to the minimiser of Phi. That
-is not the minimiser of the paper's Eq. 3, f_K + lam ‖. - a‖^2. The strength that keeps its meaning when
-other settings change is mu, not lam.
+The identity is exact for any E. Only for E = 1 is ghat an unbiased estimate of the gradient of f_K at theta,
+so only then is a round a step of SGD on Phi. For E > 1 ghat is a mean of gradients along the clients' paths;
+its bias is the term ``local_bias`` of Theorem S. Without noise, with E = 1 and N = M, the rounds converge to
+the minimiser of Phi. That is not the minimiser of the paper's Eq. 3, f_K + lam ‖. - a‖^2. The strength that
+keeps its meaning when other settings change is mu, not lam.
 """
 
 from __future__ import annotations

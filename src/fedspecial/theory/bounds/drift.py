@@ -84,20 +84,48 @@ def drift_radius_clip(server_lr: float, clip: float, lam: float) -> float:
     )
 
 
-def special_c_drift_radius(client_lr: float, grad_bound: float, lam: float, server_lr: float = 1.0) -> float:
-    """‖theta^t - a‖ <= gamma_L B / (2 lam) for SPECIAL-C, whose clients take the proximal step, if gamma_G
-    <= 1.
+def special_c_drift_radius(grad_bound: float, lam: float, server_lr: float = 1.0) -> float:
+    """‖theta^t - a‖ <= B / (2 lam) for SPECIAL-C with ``prox="step_scaled"``, its default, if gamma_G <= 1.
 
-    The gradient of its proximal term lam‖theta - a‖^2 has a factor 2, and the term acts at every local step.
-    Hence the bound does not grow with E, and at equal lam it is 2 E gamma_G times smaller than SPECIAL's.
+    One local step is theta' = (theta - gamma_L g + 2 gamma_L lam a) / (1 + 2 gamma_L lam), so that
+
+        ‖theta' - a‖ <= (‖theta - a‖ + gamma_L B) / (1 + 2 gamma_L lam),
+
+    and B / (2 lam) is the fixed point: a client that starts within it never leaves it. gamma_L cancels, so
+    the bound holds for any learning rate, also a changing one, and for any number of local steps. The server
+    moves theta to a convex combination of itself and the clients' models if gamma_G <= 1, and the ball is
+    convex. With ``prox="penalty"`` the bound is the same as long as 2 gamma_L lam <= 1.
+
+    With ``halve_lambda`` the method applies lam / 2. SPECIAL's radius at the same lam is 2 gamma_G gamma_L E
+    times this one.
     """
+    _check_convex_step(server_lr)
+    return validation.nonnegative("grad_bound", grad_bound) / (2 * validation.positive("lam", lam))
+
+
+def special_c_literal_drift_radius(
+    client_lr: float, grad_bound: float, lam: float, server_lr: float = 1.0, steps_per_pull: int = 1
+) -> float:
+    """‖theta^t - a‖ <= gamma_L S B / (2 lam) for SPECIAL-C with the prox as printed, without gamma_L, if
+    gamma_G <= 1.
+
+    S = ``steps_per_pull`` is the number of local steps before a pull: 1 with ``prox="step_literal"``, the
+    steps of an epoch with ``prox="epoch_literal"``. From one pull to the next,
+
+        ‖theta' - a‖ <= (‖theta - a‖ + gamma_L S B) / (1 + 2 lam),
+
+    with this fixed point. Clients with different numbers of steps: use the largest; a learning rate that
+    changes: the largest. The argument for the server is that of `special_c_drift_radius`. The model that a client
+    sends was just pulled, so a step between two pulls does not matter here.
+    """
+    _check_convex_step(server_lr)
+    reach = validation.positive("client_lr", client_lr) * validation.positive("steps_per_pull", steps_per_pull)
+    return reach * validation.nonnegative("grad_bound", grad_bound) / (2 * validation.positive("lam", lam))
+
+
+def _check_convex_step(server_lr: float) -> None:
     if not 0 < validation.finite("server_lr", server_lr) <= 1:
         raise ValueError(f"server_lr must be in (0, 1] for this bound, got {server_lr!r}")
-    return (
-        validation.positive("client_lr", client_lr)
-        * validation.nonnegative("grad_bound", grad_bound)
-        / (2 * validation.positive("lam", lam))
-    )
 
 
 def geometric_limit(

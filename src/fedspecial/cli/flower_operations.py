@@ -1,0 +1,111 @@
+"""Further commands of `fedspecial flower`: what operators and auditors need day to day."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedspecial.cli.console import one_line_errors, out
+from fedspecial.errors import InputError
+
+operations = typer.Typer()
+
+RunFolder = Annotated[Path, typer.Argument(metavar="RUN_DIR", help="Run directory (the setting `out`) on the server.")]
+
+
+@operations.command()
+@one_line_errors()
+def status(
+    folder: RunFolder,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
+    serve: Annotated[
+        int | None,
+        typer.Option("--serve", metavar="PORT", help="Serve the numbers for Prometheus at 127.0.0.1:PORT/metrics."),
+    ] = None,
+) -> None:
+    """Show the sites, their answers and refusals, the rounds, accuracies, the gate, the privacy budget, the audit log.
+
+    Example:  fedspecial flower status run
+    """
+    from fedspecial.ui.status import metrics_server, status_of, status_text
+
+    if serve is not None:
+        if not 0 <= serve <= 65535:
+            raise InputError(f"--serve {serve}: expected a port from 0 to 65535")
+        try:
+            server = metrics_server(folder, serve)
+        except OSError as error:
+            raise InputError(f"--serve {serve}: the port cannot be used ({error.strerror})") from None
+        with server:
+            print(f"http://127.0.0.1:{server.server_port}/metrics", flush=True)
+            with contextlib.suppress(KeyboardInterrupt):
+                server.serve_forever()
+        return
+    found = status_of(folder)
+    print(json.dumps(found, indent=1, ensure_ascii=False)) if as_json else out.print(status_text(found), markup=False)
+
+
+@operations.command()
+@one_line_errors()
+def verify(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A published model: RUN_DIR/published/task-N.")],
+    log: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The audit log, if it is not in the run directory.")
+    ] = None,
+    key: Annotated[
+        str | None, typer.Option(metavar="KEY", help="The server's public key, or the file signing.pub.")
+    ] = None,
+) -> None:
+    """Check a published model against its card, the signed audit log and the checkpoint.
+
+    Example:  fedspecial flower verify run/published/task-2 --key signing.pub
+    """
+    from fedspecial.flower.ops.verify import verify_published
+
+    found = verify_published(folder, log, read_key(key))
+    for text in found.checks:
+        out.print(f"ok: {text}", markup=False)
+    for text in found.notes:
+        out.print(f"note: {text}", markup=False)
+    for text in found.problems:
+        out.print(f"NOT VERIFIED: {text}", markup=False)
+    if found.problems:
+        sys.exit(1)
+    out.print("the model is verified")
+
+
+def read_key(key: str | None) -> str | None:
+    """A public key, given as 64 hexadecimal digits or as a file that contains them."""
+    if key is None:
+        return None
+    if len(key) != 64 and Path(key).is_file():
+        key = Path(key).read_text(encoding="utf-8").strip()
+    if len(key) != 64 or not all(c in "0123456789abcdef" for c in key.lower()):
+        raise InputError(f"--key {key}: neither 64 hexadecimal digits nor a file that contains them")
+    return key.lower()
+
+
+def read_head(head: str | None) -> str | None:
+    """The hash of a line, given as such or as a site's file audit-head.json, whose signature is checked."""
+    from fedspecial.flower.governance.audit import GENESIS
+
+    if head is None:
+        return None
+    if Path(head).is_file():
+        from fedspecial.flower.governance.signing import Receipt
+
+        try:
+            receipt = Receipt.of_json(json.loads(Path(head).read_bytes()))
+        except ValueError:
+            raise InputError(f"--head {head}: not a file audit-head.json of a site") from None
+        if not receipt.valid:
+            raise InputError(f"--head {head}: its signature is not valid")
+        head = receipt.head
+    if head == GENESIS:
+        raise InputError("--head 000…: this is the head of an empty log, which every log contains; it proves nothing")
+    return head

@@ -1,0 +1,143 @@
+"""`fedspecial tune` and `fedspecial study tune-all`: choose λ, or the settings of all methods, on held-out data."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fedspecial.cli.console import err, one_line_errors, out, seeds_of
+from fedspecial.cli.study_runs import DataOption, JobsOption, print_plan, run_jobs
+from fedspecial.errors import InputError
+
+if TYPE_CHECKING:
+    from fedspecial.config import Settings
+    from fedspecial.paper.tuning import Search
+    from fedspecial.report.result import Result
+    from fedspecial.runs.jobs import Job
+    from fedspecial.runs.tune import Tuned
+
+
+def tune_all(
+    scale: str,
+    benchmarks: Sequence[str],
+    methods: Sequence[str] | None,
+    folder: Path,
+    results: Path,
+    *,
+    jobs: int | None,
+    data: str | None,
+    execution: Settings,
+    only_plan: bool,
+) -> None:
+    """Search the settings of every method with the same number of runs, and write what was found to `results`."""
+    from fedspecial.paper.scales import SCALES
+    from fedspecial.paper.tuning import grids, searches
+
+    found, skipped = searches(scale, benchmarks, methods, folder, data)
+    for line in skipped:
+        err.print(f"skipped: {line}", markup=False)
+    planned = [replace(job, settings={**job.settings, **execution}) for job in _by_seed(found)]
+    seconds = [search.seconds for _ in grids().seeds for search in found for _ in search.points]
+    if only_plan:
+        for search in found:
+            _print_search(search)
+        print_plan(planned, seconds, known=all(SCALES[scale][search.benchmark].seconds for search in found))
+        return
+    try:
+        run_jobs(planned, seconds, jobs)
+    finally:
+        _write_records(found, results)
+
+
+def _by_seed(found: Sequence[Search]) -> list[Job]:
+    """All runs, those with the first seed first."""
+    from fedspecial.paper.tuning import grids
+
+    return [runs[at] for at in range(len(grids().seeds)) for search in found for runs in search.jobs]
+
+
+def _print_search(search: Search) -> None:
+    tried = [" ".join(f"{key}={value:g}" for key, value in point.items()) for point in search.points]
+    runs = sum(map(len, search.jobs))
+    out.print(f"{search.benchmark} {search.method}, {runs} runs: {'; '.join(tried)}", markup=False)
+
+
+def _write_records(found: Sequence[Search], results: Path) -> None:
+    """Write the record of every search of which all runs are finished; the others are named."""
+    from fedspecial.paper.tuning_records import finished_search, path_of, write_record
+    from fedspecial.runs import directory
+    from fedspecial.runs.provenance import versions
+
+    def read(folder: Path) -> Result | None:
+        return directory.finished(folder) if folder.exists() else None
+
+    for search in found:
+        tried = finished_search(search, read)
+        if tried is None:
+            err.print(f"{search.benchmark} {search.method}: runs are missing, no record was written", markup=False)
+            continue
+        chosen = write_record(results, search, tried, versions())
+        line = ", ".join(f"{key}={value:g}" for key, value in chosen.items())
+        out.print(f"{search.benchmark} {search.method}: {line}", markup=False)
+    for path in dict.fromkeys(path_of(results, search.scale, search.benchmark) for search in found):
+        if path.exists():
+            out.print(f"record: {path}", markup=False)
+
+
+def tune(
+    settings: Annotated[list[str], typer.Argument(metavar="BENCHMARK [KEY=VALUE]...")],
+    method: Annotated[str, typer.Option(help="special or special-c.")] = "special",
+    seeds: Annotated[str, typer.Option(help="Seeds, separated by commas.")] = "25",
+    holdout: Annotated[float, typer.Option(help="Fraction of the training samples used for validation.")] = 0.2,
+    folder: Annotated[Path | None, typer.Option("--out", help="Directory for the runs and the preset.")] = None,
+    jobs: JobsOption = None,
+    data: DataOption = None,
+) -> None:
+    """Choose λ with the paper's two-stage search on held-out training data, and write it to a preset file.
+
+    Example:  fedspecial tune digits-shift rounds=4 --seeds 25,225
+    """
+    from fedspecial.runs import tune as tuning
+
+    def run_stage(stage: str, planned: Sequence[Job]) -> None:
+        values = dict.fromkeys(job.settings["lam"] for job in planned)
+        out.print(f"{stage}: λ = {', '.join(f'{x:g}' for x in values)}", markup=False)
+        run_jobs(planned, [1.0] * len(planned), jobs)
+
+    with one_line_errors():
+        given = _given(settings, method, data)
+        tuned = tuning.tune(**given, seeds=seeds_of(seeds), holdout=holdout, jobs=jobs, out=folder, run_jobs=run_stage)
+        _print_curve(tuned)
+        out.print(tuned.verdict, markup=False)
+        out.print(f"best λ = {tuned.lam:g}; run it with: fedspecial run {tuned.preset}", markup=False)
+
+
+def _given(settings: list[str], method: str, data: str | None) -> Settings:
+    from fedspecial.config import parse_settings
+
+    if "=" in settings[0]:
+        raise InputError(f"'{settings[0]}': the first argument must be a benchmark")
+    pairs = parse_settings(settings[1:])
+    if "benchmark" in pairs:
+        raise InputError(f"benchmark={pairs['benchmark']}: give the benchmark as the first argument")
+    if "method" in pairs:
+        raise InputError(f"method={pairs['method']}: use --method")
+    return {"benchmark": settings[0], **pairs, "method": method, **({"data": data} if data else {})}
+
+
+def _print_curve(tuned: Tuned) -> None:
+    """ACC and BWT for each λ in per cent, mean ± standard deviation over the seeds, and a bar for ACC."""
+    from fedspecial.report.comparison import mean_text
+
+    means = [value.mean for value in tuned.curve.values()]
+    low, top = min(means), max(means)
+    for lam in sorted(tuned.curve):
+        value = tuned.curve[lam]
+        length = round(30 * (value.mean - low) / (top - low)) if top > low else 30
+        mark = "  ← chosen" if lam == tuned.lam else ""
+        numbers = f"ACC {mean_text(value):<14} BWT {mean_text(tuned.bwt.get(lam)):<15}"
+        out.print(f"λ = {lam:<5g} {numbers} {'▇' * max(1, length)}{mark}", markup=False)

@@ -1,0 +1,168 @@
+"""One round of Algorithm 1: lines 5 to 18. Line numbers in comments are the paper's."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from fedspecial.config import Config
+from fedspecial.core.events import RoundFinished, UpdateRefused
+from fedspecial.core.messages import BUFFERS, Broadcast, Tensors, Update
+from fedspecial.engine import estimate, robust, screening, server_optimizer
+from fedspecial.engine.aggregate import RunningMean, first_norm, norm
+from fedspecial.engine.evaluate import main_values
+from fedspecial.engine.held_updates import HeldUpdates
+from fedspecial.engine.robust import RobustMean
+from fedspecial.engine.run import Run, measure, with_statistics
+from fedspecial.engine.stats import RoundStats
+from fedspecial.errors import InputError
+from fedspecial.methods.base import RoundInfo, StepReport
+
+
+def run_round(run: Run, task: int, round: int) -> None:
+    """One round: sample clients, train, average, server step, evaluate, record."""
+    config = run.config
+    clients = _sample_clients(run, task, round)  # line 5
+    if config.estimate:
+        run.emit(estimate.at_broadcast(run, task, round, clients))
+    began = time.perf_counter()
+    stats, mean = _train_clients(run, task, round, clients)  # lines 6 to 15
+    stats.quorum = max(run.quorum(), config.required_updates)
+    server_began = time.perf_counter()
+    report = StepReport()
+    if not stats.held:
+        average = _average(run, task, round, mean)  # line 16
+        report = server_step(run, task, round, average, stats)  # lines 17 and 18
+    ended = time.perf_counter()
+    accuracy = accuracy_after_round(run, task, round)
+    run.emit(
+        RoundFinished(
+            task=task,
+            round=round,
+            clients=clients,
+            clients_per_round=config.clients_per_round,
+            server_lr=config.server_lr_of(task),
+            client_lr=config.client_lr_of(task, round),
+            **distances(run),
+            lam=report.lam,
+            mu=report.mu,
+            accuracy=accuracy,
+            metrics=dict(report.metrics),
+            plain_sgd=_plain_sgd(config) and run.private is None,
+            seconds=ended - began,
+            seconds_server=ended - server_began,
+            **stats.fields(),
+        )
+    )
+
+
+def _sample_clients(run: Run, task: int, round: int) -> list[int]:
+    clients, count = run.federation.clients, run.config.clients_per_round
+    if run.private:
+        run.private.check_budget(count, clients)
+        if run.private.sample:
+            return run.private.sample(clients, count)
+    return run.method.sample_clients(run.server, run.config.seed, task, round, clients, count)
+
+
+def _train_clients(
+    run: Run, task: int, round: int, clients: Sequence[int]
+) -> tuple[RoundStats, RunningMean | RobustMean]:
+    """Train these clients, and sum up or keep the updates that can be used."""
+    config, stats = run.config, RoundStats(run.model.layout.num_weights)
+    mean = RunningMean() if config.aggregation == "mean" else RobustMean(config)
+
+    def message(client: int) -> Broadcast:
+        return with_statistics(run, run.method.broadcast(run.server, client, task, round))
+
+    def accept(update: Update) -> None:
+        if config.clip_norm is not None:
+            update = replace(update, deltas=robust.clip(update.deltas, config.clip_norm))
+        stats.accept(update)
+        run.method.receive(run.server, update)
+        by_samples = update.samples if config.weighting == "samples" else 1
+        mean.add(update.deltas, run.private.factor(update.deltas) if run.private else by_samples)
+
+    held = HeldUpdates(run.checkpointer.folder) if config.norm_limit or config.aggregation != "mean" else None
+    for reply in run.engine.train(task, round, clients, message, config.client_lr_of(task, round)):
+        problem = stats.count(reply)
+        if problem is not None:
+            run.emit(UpdateRefused(task, round, reply.client, problem))
+        elif reply.update is not None and held is not None:
+            held.add(reply, reply.update)
+        elif reply.update is not None:
+            accept(reply.update)
+    if held is not None:
+        _accept_held(run, task, round, held, accept)
+    if run.private or config.aggregation in ("median", "trimmed-mean"):
+        stats.largest = None  # the norm of the result may exceed that of every update, so it is no bound
+    return stats, mean
+
+
+def _accept_held(run: Run, task: int, round: int, held: HeldUpdates, accept: Callable[[Update], None]) -> None:
+    """Accept the updates of a round that are not far larger than others."""
+    history, limit = run.server.update_norms, run.config.norm_limit
+    refused = screening.too_large(held.norms, held.largest, history, task, limit) if limit else {}
+    for update in held.take():
+        if update.client in refused:
+            run.emit(UpdateRefused(task, round, update.client, refused[update.client]))
+            continue
+        if limit:
+            screening.remember(history, task, update.client, held.norms[update.client])
+        accept(update)
+
+
+def _average(run: Run, task: int, round: int, mean: RunningMean | RobustMean) -> Tensors:
+    """The mean of the updates; with differential privacy, their noisy sum over the planned number of clients."""
+    divisor = run.config.clients if run.config.weighting == "registered" else None
+    if run.private and isinstance(mean, RunningMean):
+        planned = run.config.clients_per_round
+        run.emit(run.private.charge(task, round, planned, run.federation.clients))
+        run.private.add_noise(mean, task, round)
+        divisor = divisor or planned
+    return mean.result(divisor)
+
+
+def server_step(run: Run, task: int, round: int, average: Tensors, stats: RoundStats) -> StepReport:
+    """Let the method compute the next model from the mean of the updates; its norms are added to `stats`."""
+    config = run.config
+    stats.delta_norm = first_norm(average, stats.num_weights)
+    if config.server_optimizer != "sgd":
+        server_optimizer.replace_deltas(config, run.server, average, stats.num_weights)
+        stats.step_norm = first_norm(average, stats.num_weights)
+    rates = config.server_lr_of(task), config.client_lr_of(task, round)
+    info = RoundInfo(task, round, *rates, stats.mean_steps, config.adaptive, run.context(task))
+    report = run.method.server_step(run.server, average, info)
+    if not isinstance(report, StepReport):
+        raise InputError(
+            f"method={run.method.name}: server_step returned {type(report).__name__}, expected a StepReport "
+            "(return StepReport() if there is nothing to report)"
+        )
+    if BUFFERS in average:
+        run.statistics.add_(average[BUFFERS])
+    return report
+
+
+def distances(run: Run) -> dict[str, Any]:
+    """The distance of the weights from the anchor, and their norm, which says what float32 can resolve."""
+    if run.server.anchor is None:
+        return {"drift": None}
+    theta, anchor = (vector[: run.model.layout.num_weights] for vector in (run.server.theta, run.server.anchor))
+    return {"drift": norm(theta - anchor), "theta_norm": norm(theta)}
+
+
+def _plain_sgd(config: Config) -> bool:
+    plain_mean = config.aggregation == "mean" and config.clip_norm is None and config.weighting != "samples"
+    return plain_mean and not config.adaptive and not config.momentum
+
+
+def accuracy_after_round(run: Run, task: int, round: int) -> dict[str, float]:
+    """The main metric on the domains seen so far, by name; empty in rounds that are not evaluated."""
+    every = run.config.eval_every
+    if not every or ((round + 1) % every and round + 1 != run.config.rounds):
+        return {}
+    seen = range(1, task + 1)
+    values = main_values(run.objective, measure(run, task, seen, cap=run.config.eval_cap))
+    return {run.federation.domain(i).name: value for i, value in zip(seen, values, strict=True) if value is not None}

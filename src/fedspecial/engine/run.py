@@ -1,0 +1,120 @@
+"""A run: its parts, its current state, and what every step of it needs: events, messages, measurements."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor
+
+from fedspecial.config import Config
+from fedspecial.core.events import Event, EventLog
+from fedspecial.core.frozen import tensors_sha256
+from fedspecial.core.messages import BUFFERS, Broadcast, ServerState, Tensors
+from fedspecial.core.statistics_bank import sets_by_buffer, sets_in
+from fedspecial.core.vector import FlatModel
+from fedspecial.data.federation import Federation
+from fedspecial.engine import bank
+from fedspecial.engine.base import Engine
+from fedspecial.engine.checkpoint import Checkpointer, Position
+from fedspecial.engine.privacy import PrivateAggregation
+from fedspecial.methods.base import Method, ProblemSpec, ServerContext
+from fedspecial.objectives.base import Objective, Scores
+from fedspecial.objectives.classification import CLASSIFICATION
+
+
+@dataclass
+class Run:
+    """The parts of a run and its current state.
+
+    vector:  the complete global model; `server.theta` is a view of the part that the method averages, and the rest are
+             BatchNorm statistics that are treated in another way
+    model, networks: shared with the engine, so load a vector before each use
+    certify: (events so far, task) → the certificate of a task that has ended
+    ends_early: (task, finished rounds) → whether the task ends before all its rounds
+    private: clipping, noise and accounting of differential privacy
+    quorum:  with fewer usable updates than this, a round does not change the model; called after the last reply
+    """
+
+    config: Config
+    method: Method
+    federation: Federation
+    model: FlatModel
+    networks: dict[str, FlatModel]
+    problem: ProblemSpec
+    engine: Engine
+    log: EventLog
+    checkpointer: Checkpointer
+    vector: Tensor
+    server: ServerState
+    position: Position = field(default_factory=Position)
+    listeners: tuple[Callable[[Event], None], ...] = ()
+    objective: Objective = CLASSIFICATION
+    certify: Callable[[list[dict[str, Any]], int], Event] | None = None
+    ends_early: Callable[[int, int], bool] = lambda task, rounds: False
+    quorum: Callable[[], int] = lambda: 1
+    private: PrivateAggregation | None = None
+
+    def emit(self, event: Event) -> None:
+        for earlier in self.engine.events():
+            self.log.write(earlier)
+            self.tell(earlier)
+        self.log.write(event)
+        self.tell(event)
+
+    def tell(self, event: Event) -> None:
+        for listener in self.listeners:
+            listener(event)
+
+    @property
+    def statistics(self) -> Tensor:
+        """The BatchNorm statistics that are not a part of θ."""
+        return self.vector[len(self.server.theta) :]
+
+    def model_sha256(self) -> str:
+        """The hash of the global model, and of the BatchNorm statistics of earlier tasks that it predicts with."""
+        sha256 = self.model.layout.digest(self.vector)
+        sets = sets_in(self.server.tensors)
+        return hashlib.sha256((sha256 + tensors_sha256(sets)).encode()).hexdigest() if sets else sha256
+
+    def model_state(self) -> Tensors:
+        """The state of the global model as its file contains it, without the frozen part."""
+        sets = sets_by_buffer(sets_in(self.server.tensors), self.model.layout)
+        return self.model.state_of(self.vector) | sets
+
+    def context(self, task: int) -> ServerContext:
+        old, new = (self.federation.num_classes(t) if t else 0 for t in (task - 1, task))
+        return ServerContext(task, self.model, self.networks, self.problem, self.config.seed, new, old)
+
+    def checkpoint(self, position: Position) -> None:
+        clients, payloads = self.engine.checkpoint_state()
+        self.checkpointer.save(
+            position,
+            events=self.log.sync(),
+            layout=self.model.layout.fingerprint,
+            vector=self.vector,
+            server=self.server,
+            clients=clients,
+            payloads=payloads,
+        )
+
+
+def with_statistics(run: Run, message: Broadcast) -> Broadcast:
+    """Add the BatchNorm statistics to a message where they are averaged apart from the weights."""
+    if run.config.batch_norm in ("mean-only", "bank") and len(run.statistics) and message.vectors:
+        message.vectors[BUFFERS] = run.statistics
+        bank.add_sets(run.server, message)
+    return message
+
+
+def measure(
+    run: Run, after: int, tasks: Sequence[int], *, cap: int | None = None, masked: bool = False, complete: bool = False
+) -> list[Scores | None]:
+    """Metrics on the domains of `tasks` during or after task `after`; None where no client has test samples."""
+
+    def message(client: int) -> Broadcast:
+        return with_statistics(run, run.method.eval_broadcast(run.server, client, after))
+
+    return run.engine.evaluate(message, tasks, cap=cap, masked=masked, complete=complete)

@@ -1,0 +1,94 @@
+"""Records of finished runs: one small file per run in results/runs, which studies read in place of a run directory.
+
+A record has the settings, versions, accuracy matrix, metrics and costs of a run, but neither model nor event log. It
+belongs to a run with the same settings; a setting that did not exist when the record was written must have its default.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import MISSING, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from fedspecial import methods
+from fedspecial.config import EXECUTION, Config, Settings, resolve
+from fedspecial.core.files import write_atomic
+from fedspecial.errors import InputError
+from fedspecial.paper.metrics import FinishedRun, second_task
+from fedspecial.report.result import Result
+from fedspecial.runs import directory
+from fedspecial.runs.jobs import Job
+
+FOLDER = "runs"
+
+
+def identity(settings: Settings) -> Settings:
+    """The settings that determine the result of a run, as they are stored in JSON."""
+    kept = {k: v for k, v in resolve(settings).flat().items() if k not in {"out", "data", *EXECUTION}}
+    return dict(json.loads(json.dumps(kept)))
+
+
+@dataclass(frozen=True)
+class RunRecords:
+    """All records of a directory, by method and seed."""
+
+    found: Mapping[tuple[str, int], Sequence[Mapping[str, Any]]]
+
+    def find(self, job: Job) -> FinishedRun | None:
+        """The recorded run with the settings of a job, or None."""
+        candidates = self.found.get((job.method, job.seed), ())
+        if not candidates:
+            return None
+        wanted, default = identity(job.settings), _defaults(job.method)
+        for content in candidates:
+            recorded = {**{key: default.get(key) for key in wanted}, **content["settings"]}
+            if recorded == wanted:
+                curve = tuple((first, second) for first, second in content["second_task"])
+                return FinishedRun(job.folder, Result(**content["result"]), content["versions"], curve)
+        return None
+
+
+def _defaults(method: str) -> Settings:
+    """The defaults of the common settings and of the method's own, as they are stored in JSON."""
+    own = {field.name: field.default for field in fields(methods.find(method)) if field.default is not MISSING}
+    return dict(json.loads(json.dumps({**own, **Config().model_dump(mode="json")})))
+
+
+def write_records(jobs: Iterable[Job], results: Path) -> list[Path]:
+    """Write the records of all finished runs among the jobs that have none yet; returns their paths."""
+    known, written = read_records(results), []
+    for job in jobs:
+        run = FinishedRun.read(job.folder) if known.find(job) is None else None
+        if run is None:
+            continue
+        content = {
+            "settings": identity(job.settings),
+            "versions": dict(run.versions),
+            "data_sha256": directory.about(job.folder).get("data_sha256"),
+            "result": run.result.to_json(),
+            "second_task": [list(point[:2]) for point in second_task(run)],
+        }
+        path = results / FOLDER / f"{job.folder.name}.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lines = ",\n".join(f" {json.dumps(key)}: {json.dumps(value)}" for key, value in content.items())
+        write_atomic(path, f"{{\n{lines}\n}}\n".encode())
+        written.append(path)
+    return written
+
+
+def read_records(results: Path) -> RunRecords:
+    """All records of a directory of results; none if there is no such directory."""
+    found: dict[tuple[str, int], list[Mapping[str, Any]]] = {}
+    for path in sorted((results / FOLDER).glob("*.json")):
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+            result = Result(**content["result"])
+            content["settings"].keys() & content["versions"].keys()
+            if not all(len(point) == 2 for point in content["second_task"]):
+                raise ValueError
+        except (ValueError, KeyError, TypeError, AttributeError):
+            raise InputError(f"{path}: damaged or edited; delete it to run this run again") from None
+        found.setdefault((result.method, result.seed), []).append(content)
+    return RunRecords(found)

@@ -1,0 +1,128 @@
+"""What the searches found: one file per scale and benchmark in results/tuning, from which studies take their settings.
+
+The rule: the point with the highest mean ACC on held-out training samples over the seeds. Of equal points, the preset's
+own values win, otherwise the first in the order of the grid, which has the smaller values first.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from fedspecial.config import Settings
+from fedspecial.core.files import write_atomic
+from fedspecial.errors import InputError
+from fedspecial.paper.grid import Tuning
+from fedspecial.paper.scales import SCALES
+from fedspecial.paper.tuning import Search, default_settings, grids
+from fedspecial.report.result import Result
+
+FOLDER = "tuning"
+RULE = (
+    "highest mean ACC on held-out training samples over the seeds; of equal points the preset's values, otherwise the "
+    "first in the order of the grid"
+)
+
+
+@dataclass(frozen=True)
+class TriedPoint:
+    """One point of a search: its settings, and ACC and BWT on held-out samples for each seed."""
+
+    settings: Settings
+    acc: tuple[float, ...]
+    bwt: tuple[float | None, ...]
+
+
+def choose(tried: Sequence[TriedPoint], default: Settings) -> Settings:
+    """The settings of the best point, by the rule of this file."""
+    best = max(fmean(point.acc) for point in tried)
+    equal = [point.settings for point in tried if fmean(point.acc) == best]
+    at_default = (settings for settings in equal if all(default.get(key) == value for key, value in settings.items()))
+    return next(at_default, equal[0])
+
+
+def finished_search(search: Search, read: Callable[[Path], Result | None]) -> list[TriedPoint] | None:
+    """All points of a search with their results, or None if a run is missing."""
+    tried = []
+    for point, jobs in zip(search.points, search.jobs, strict=True):
+        results = [read(job.folder) for job in jobs]
+        found = [result for result in results if result is not None]
+        if len(found) < len(results):
+            return None
+        accuracies = tuple(result.acc for result in found if result.acc is not None)
+        if len(accuracies) < len(found):
+            raise InputError(f"{search.benchmark} {search.method}: a run has no ACC, so no point can be chosen")
+        tried.append(TriedPoint(point, accuracies, tuple(result.bwt for result in found)))
+    return tried
+
+
+def path_of(results: Path, scale: str, benchmark: str) -> Path:
+    return results / FOLDER / scale / f"{benchmark}.json"
+
+
+def write_record(results: Path, search: Search, tried: Sequence[TriedPoint], versions: Mapping[str, str]) -> Settings:
+    """Add a finished search to the record of its benchmark; returns the chosen settings."""
+    path = path_of(results, search.scale, search.benchmark)
+    record = _read(path) if path.exists() else {}
+    chosen = choose(tried, default_settings(search.method, search.benchmark, search.scale))
+    searched = {
+        "chosen": chosen,
+        "holdout": grids().holdout,
+        "seeds": list(grids().seeds),
+        "versions": dict(versions),
+        "points": [{"settings": p.settings, "acc": list(p.acc), "bwt": list(p.bwt)} for p in tried],
+    }
+    content = {
+        "scale": search.scale,
+        "benchmark": search.benchmark,
+        "rule": RULE,
+        "settings": dict(SCALES[search.scale][search.benchmark].settings),
+        "methods": {**record.get("methods", {}), search.method: searched},
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomic(path, _text(content).encode())
+    return chosen
+
+
+def _text(content: Mapping[str, Any]) -> str:
+    """JSON with one line per point of a search, so that a change of a record can be read."""
+    searched = []
+    for method, found in content["methods"].items():
+        lines = [f"   {json.dumps(key)}: {json.dumps(value)},\n" for key, value in found.items() if key != "points"]
+        tried = ",\n".join(f"    {json.dumps(point)}" for point in found["points"])
+        searched.append(f'  {json.dumps(method)}: {{\n{"".join(lines)}   "points": [\n{tried}\n   ]\n  }}')
+    head = [f" {json.dumps(key)}: {json.dumps(value)},\n" for key, value in content.items() if key != "methods"]
+    return "{\n" + "".join(head) + ' "methods": {\n' + ",\n".join(searched) + "\n }\n}\n"
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        scale, benchmark = content["scale"], content["benchmark"]
+        known = benchmark in SCALES.get(scale, {})
+        current = json.loads(json.dumps(dict(SCALES[scale][benchmark].settings))) if known else None
+        recorded = content["settings"]
+        chosen = {method: dict(found["chosen"]) for method, found in content["methods"].items()}
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise InputError(f"{path}: damaged or edited; delete it and run fedspecial study tune-all again") from None
+    if recorded != current or not chosen:
+        raise InputError(
+            f"{path}: the search was run with other settings of the benchmark than the studies have now; delete it and "
+            f"run fedspecial study tune-all {path.stem} again"
+        )
+    return content
+
+
+def read_tuning(results: Path) -> Tuning:
+    """The chosen settings of all records in a directory of results; empty if there are none."""
+    contents = [_read(path) for path in sorted((results / FOLDER).glob("*/*.json"))]
+    return {
+        (content["scale"], content["benchmark"]): {
+            method: dict(found["chosen"]) for method, found in content["methods"].items()
+        }
+        for content in contents
+    }

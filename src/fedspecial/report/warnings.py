@@ -1,0 +1,113 @@
+"""What a reader of a result must know: warnings in plain words, derived from the events of a run and from nothing else.
+
+A run that learned nothing has no forgetting either, so ACC and BWT alone can look harmless.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from fedspecial.core.events import of_kind
+
+Events = Sequence[dict[str, Any]]
+Missed = dict[int, tuple[float, float]]
+
+LEARNED = 0.05
+"""A task counts as learned if its accuracy covers this share of the way from the most frequent class to 100 %."""
+NO_SAMPLES = "it holds no samples of this task"
+"""A client that has no data of a task is no fault of the run."""
+
+
+def warnings_of(events: Events) -> list[str]:
+    """One sentence per finding; an empty list means that nothing stands out."""
+    finished = of_kind(events, "task_finished")
+    matrix = [row["accuracy"] for row in finished]
+    missed = _not_learned(events)
+    diverged = _diverged(events, missed)
+    found = [diverged] if diverged else []
+    for task, (accuracy, majority) in missed.items():
+        name = finished[task - 1]["name"]
+        found.append(
+            f"task {task} ({name}) was not learned: accuracy {_percent(accuracy)} after training on it, while always "
+            f"answering its most frequent class gives {_percent(majority)}"
+        )
+    found += _strong_pull(events, missed)
+    found += _backward_transfer(matrix, missed)
+    return found + _held_rounds(events) + _refused_updates(events)
+
+
+def _not_learned(events: Events) -> Missed:
+    """Task → accuracy right after it and share of the most frequent class, where the two are close."""
+    for started in of_kind(events, "run_started"):
+        if started.get("metric", {}).get("name", "accuracy") != "accuracy":
+            return {}
+    shares = {event["task"]: event.get("majority") for event in of_kind(events, "task_started")}
+    missed: Missed = {}
+    for event in of_kind(events, "task_finished"):
+        accuracy, share = event["accuracy"][event["task"] - 1], shares.get(event["task"])
+        if accuracy is not None and share is not None and share < 1 and accuracy <= share + LEARNED * (1 - share):
+            missed[event["task"]] = (accuracy, share)
+    return missed
+
+
+def _diverged(events: Events, missed: Missed) -> str | None:
+    """NaN or infinity in an update, or a loss that grew tenfold in a task that was not learned."""
+    for event in of_kind(events, "update_refused"):
+        if "NaN or Inf" in event["reason"]:
+            return (
+                f"the training diverged: from task {event['task']} on, clients sent values that are not finite; "
+                "try a smaller client_lr"
+            )
+    for task in missed:
+        losses = [r["loss"] for r in of_kind(events, "round") if r["task"] == task and r["loss"] is not None]
+        if losses and losses[-1] > 10 * max(losses[0], 1e-9):
+            return (
+                f"the training diverged: the loss of task {task} grew from {losses[0]:.3g} to {losses[-1]:.3g}; "
+                "try a smaller client_lr or server_lr"
+            )
+    return None
+
+
+def _strong_pull(events: Events, missed: Missed) -> list[str]:
+    """A task that was not learned under a pull to the anchor, after earlier ones that were."""
+    if 1 in missed:
+        return []
+    for task in missed:
+        used = [r["lam"] for r in of_kind(events, "round") if r["task"] == task and r["lam"]]
+        if used:
+            return [
+                f"λ = {max(used):g} may be too strong: task {task} was not learned, but task 1 was; try a smaller λ"
+            ]
+    return []
+
+
+def _backward_transfer(matrix: Sequence[Sequence[float | None]], missed: Missed) -> list[str]:
+    earlier = [task for task in missed if task < len(matrix)]
+    if not earlier:
+        return []
+    names = f"task {earlier[0]} was" if len(earlier) == 1 else f"tasks {', '.join(map(str, earlier))} were"
+    gained = sum((matrix[-1][task - 1] or 0.0) - missed[task][0] for task in earlier)
+    if gained > 0:
+        return [f"BWT is higher than it should be: {names} learned only later, which counts as a gain"]
+    return [f"BWT and worst drop say little: {names} not learned, so there was nothing to forget"]
+
+
+def _held_rounds(events: Events) -> list[str]:
+    rounds = of_kind(events, "round")
+    held = sum(event["held"] for event in rounds)
+    return [f"{held} of {len(rounds)} rounds had too few usable updates and left the model as it was"] if held else []
+
+
+def _refused_updates(events: Events) -> list[str]:
+    reasons = Counter(event["reason"] for event in of_kind(events, "update_refused") if event["reason"] != NO_SAMPLES)
+    if not reasons:
+        return []
+    reason, count = reasons.most_common(1)[0]
+    total = sum(reasons.values())
+    return [f"{total} update{'s were' if total > 1 else ' was'} refused; the most frequent reason ({count}): {reason}"]
+
+
+def _percent(value: float) -> str:
+    return f"{100 * value:.1f} %"

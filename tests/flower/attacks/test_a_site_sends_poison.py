@@ -1,0 +1,140 @@
+"""A registered site sends numbers, weights and test results that are meant to end or to spoil the federation."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from flower_fixtures import (
+    SHORT,
+    SITES,
+    federate,
+    finished,
+    grid_of,
+    modified,
+    reasons_of,
+    rounds_of,
+    with_header,
+    with_vector,
+)
+
+from fedspecial.core.events import of_kind, read_events
+from fedspecial.engine.checkpoint import load
+
+pytestmark = pytest.mark.usefixtures("rendered", "unpictured")
+
+NUMBERS: dict[str, dict[str, Any]] = {
+    "a loss that is not a number": {"loss": float("nan")},
+    "an infinite loss": {"loss": float("inf")},
+    "a loss of 1e200": {"loss": 1e200},
+    "steps of 10^400": {"steps": 10**400},
+    "samples of 10^400": {"samples": 10**400},
+    "memory of 10^400": {"memory": 10**400},
+    "a number of 10^400": {"numbers": {"max_grad": 10**400}},
+    "an infinite number": {"numbers": {"max_grad": float("inf")}},
+    "a long name": {"numbers": {"x" * 10_000: 1}},
+}
+
+
+@pytest.mark.parametrize("kind", NUMBERS)
+def test_a_number_that_is_not_finite_or_out_of_bounds_is_refused_with_the_sites_name(
+    kind: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    grid = grid_of(tmp_path)
+    grid.faults = {grid.get_node_ids()[2]: modified(with_header(**NUMBERS[kind]))}
+    with caplog.at_level("WARNING", logger="fedspecial.flower"):
+        run = federate(tmp_path, grid=grid, **SHORT)
+    (name,) = NUMBERS[kind]
+    assert [record.getMessage().split(" (")[0] for record in caplog.records] == [
+        "site west: the header of the reply is invalid"
+    ]
+    assert f"({name}" in caplog.text
+    (event,) = of_kind(read_events(run / "events.jsonl"), "round")
+    assert event["num_accepted"] == 3
+
+
+def times(factor: float) -> Any:
+    return modified(with_vector(lambda vector: vector * factor))
+
+
+def test_huge_weights_of_one_of_four_sites_are_refused_and_the_model_is_that_of_the_others(tmp_path: Path) -> None:
+    (tmp_path / "attacked").mkdir()
+    attacked = grid_of(tmp_path / "attacked")
+    attacked.faults = {attacked.get_node_ids()[1]: modified(with_vector(lambda v: torch.full_like(v, 1e30)))}
+    run = federate(tmp_path / "attacked", grid=attacked, **SHORT)
+    (tmp_path / "without").mkdir()
+    without = grid_of(tmp_path / "without")
+    without.faults = {without.get_node_ids()[1]: modified(with_header(loss=float("nan")))}
+    other = federate(tmp_path / "without", grid=without, **SHORT)
+    assert finished(run)["refusals"] == {"south": 1}
+    (reason,) = reasons_of(run)["south"]
+    assert "more than a million times the model's" in reason
+    assert finished(run)["model_sha256"] == finished(other)["model_sha256"]
+    assert [update["site"] for update in rounds_of(run)[0]["updates"]] == ["north", "west", "east"]
+
+
+def test_an_update_far_above_the_median_of_the_round_is_refused(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    grid = grid_of(tmp_path)
+    grid.faults = {grid.get_node_ids()[3]: times(-50)}
+    with caplog.at_level("WARNING", logger="fedspecial.flower"):
+        run = federate(tmp_path, grid=grid, **SHORT)
+    (message,) = [record.getMessage() for record in caplog.records]
+    assert message.startswith("site east: the update of 'theta' has norm ")
+    assert message.endswith("the median of this round's 4 updates")
+    assert rounds_of(run)[0]["refusals"] == [{"site": "east", "reason": message.removeprefix("site east: ")}]
+
+
+class FromRound:
+    """Multiplies the weights of one site's replies from a round on."""
+
+    def __init__(self, round: int, factor: float) -> None:
+        self._round, self._change = round, times(factor)
+
+    def __call__(self, request: Any, reply: Any) -> Any:
+        honest = json.loads(request.content["config"]["request"])["round"] < self._round
+        return modified(lambda reply: None)(request, reply) if honest else self._change(request, reply)
+
+
+def test_with_three_sites_a_site_is_compared_with_its_own_last_updates(tmp_path: Path) -> None:
+    grid = grid_of(tmp_path, SITES[:3])
+    grid.faults = {grid.get_node_ids()[0]: FromRound(3, 100.0)}
+    run = federate(tmp_path, grid=grid, sites="north,south,west", domains="paper", rounds=4)
+    rounds = rounds_of(run)
+    assert [len(line["refusals"]) for line in rounds] == [0, 0, 0, 1]
+    (refusal,) = rounds[3]["refusals"]
+    assert refusal["site"] == "north"
+    assert refusal["reason"].endswith("the median of its own last 3 updates")
+    saved = load(run / "checkpoint")
+    assert saved is not None
+    assert len(saved.update_norms["1/0/theta"]) == 3
+
+
+def test_the_comparison_can_be_switched_off(tmp_path: Path) -> None:
+    grid = grid_of(tmp_path)
+    grid.faults = {grid.get_node_ids()[3]: times(-50)}
+    run = federate(tmp_path, grid=grid, **SHORT, norm_limit=0)
+    assert finished(run)["refusals"] == {}
+
+
+@pytest.mark.parametrize("name", ["intruder", ""])
+def test_a_node_with_another_name_or_none_cannot_take_the_place_of_an_absent_site(
+    name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    grid = grid_of(tmp_path, SITES, names=[*SITES[:3], name])
+    with caplog.at_level("WARNING", logger="fedspecial.flower"):
+        run = federate(tmp_path, grid=grid, **SHORT, wait_seconds=0.3)
+    as_what = "as 'intruder'" if name else "without a name"
+    node = name or grid.get_node_ids()[3]
+    assert caplog.records[0].getMessage() == f"node {node} refused: it claims to be 'east', but is registered {as_what}"
+    assert {update["site"] for update in rounds_of(run)[0]["updates"]} == {"north", "south", "west"}
+
+
+def test_a_trial_without_keys_needs_a_policy_that_allows_it(tmp_path: Path) -> None:
+    grid = grid_of(tmp_path, SITES, names=[""] * 4)
+    run = federate(tmp_path, grid=grid, **SHORT, allow_unregistered=True)
+    assert len(rounds_of(run)[0]["updates"]) == 4

@@ -1,0 +1,160 @@
+"""The same search for every method: equal budgets, a written rule, and records that the studies read."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from fedspecial import methods
+from fedspecial.config import resolve
+from fedspecial.errors import InputError
+from fedspecial.paper.grid import SEEDS, StudyRequest, grid_points, job_of
+from fedspecial.paper.registry import find
+from fedspecial.paper.scales import SCALES
+from fedspecial.paper.tuning import default_settings, grids, methods_on, points, search_of, searches
+from fedspecial.paper.tuning_records import (
+    TriedPoint,
+    choose,
+    finished_search,
+    path_of,
+    read_tuning,
+    write_record,
+)
+from processes import Fork
+
+RECORDS = Path(__file__).parents[2] / "results"
+VERSIONS = {"fedspecial": "0"}
+
+
+@pytest.mark.parametrize("method", methods.names())
+def test_every_method_has_a_grid_with_the_learning_rate_and_the_same_number_of_points(method: str) -> None:
+    tried = points(method, "digits-shift", "tiny")
+    assert len(tried) == len({json.dumps(point) for point in tried}) == grids().points
+    assert len({point["client_lr"] for point in tried}) >= 3
+    own = set.union(*(set(point) for point in tried)) - {"client_lr"}
+    assert len(own) <= 2
+    for point in tried:
+        resolve({**default_settings(method, "digits-shift", "tiny"), **point})
+
+
+@pytest.mark.parametrize("benchmark", ["digit10", "pacs", "glue"])
+def test_every_search_has_the_same_number_of_runs_on_held_out_data(benchmark: str, tmp_path: Path) -> None:
+    for method in methods_on("cpu", benchmark):
+        search = search_of("cpu", benchmark, method, tmp_path)
+        runs = [job for jobs in search.jobs for job in jobs]
+        assert len({job.folder for job in runs}) == grids().points * len(grids().seeds)
+        assert {job.settings["holdout"] for job in runs} == {grids().holdout}
+
+
+def test_the_preset_of_a_benchmark_is_one_of_the_points_of_special() -> None:
+    assert {"client_lr": 0.1, "lam": 0.25} in points("special", "digits-shift", "tiny")
+
+
+def test_a_search_uses_neither_the_seeds_of_the_studies_nor_reserved_ones() -> None:
+    assert not set(grids().seeds) & {*SEEDS, 26, 226, 2026, 7, 77}
+
+
+def test_text_has_no_search_for_methods_that_need_images() -> None:
+    assert "mfcl" not in methods_on("cpu", "glue")
+    assert "special" in methods_on("cpu", "glue")
+
+
+def test_the_best_mean_on_held_out_samples_is_chosen_and_equal_points_by_the_written_rule() -> None:
+    def tried(**means: float) -> list[TriedPoint]:
+        return [TriedPoint({"lam": float(x[1:]) / 10}, (mean, mean + 0.1), (0.0, 0.0)) for x, mean in means.items()]
+
+    assert choose(tried(x1=0.5, x2=0.7, x3=0.6), {"lam": 0.1}) == {"lam": 0.2}
+    assert choose(tried(x1=0.7, x2=0.7, x3=0.7), {"lam": 0.2}) == {"lam": 0.2}, "the preset's value"
+    assert choose(tried(x1=0.7, x2=0.7, x3=0.6), {"lam": 0.3}) == {"lam": 0.1}, "the first of the grid"
+
+
+def recorded(folder: Path, method: str = "special", best: int = 4) -> None:
+    search = search_of("tiny", "digits-shift", method, folder)
+    tried = [TriedPoint(p, (0.5 + 0.1 * (i == best),) * 2, (-0.1, None)) for i, p in enumerate(search.points)]
+    write_record(folder, search, tried, VERSIONS)
+
+
+def test_a_study_takes_the_settings_of_a_method_from_its_record(tmp_path: Path) -> None:
+    recorded(tmp_path, "special", best=0)
+    recorded(tmp_path, "fedprox", best=8)
+    tuning = read_tuning(tmp_path)
+    study = find("main")
+    jobs = {
+        point.row.key: job_of(study, point, "tiny", 25, tmp_path, tuning)
+        for point in grid_points(study, StudyRequest("main", "tiny"))
+    }
+    assert (jobs["special"].settings["client_lr"], jobs["special"].settings["lam"]) == (0.03, 0.05)
+    assert (jobs["fedprox"].settings["client_lr"], jobs["fedprox"].settings["mu_prox"]) == (0.3, 1.0)
+    assert jobs["fedavg"].settings["client_lr"] == 0.1, "no record: the preset"
+    assert "holdout" not in jobs["special"].settings or jobs["special"].settings["holdout"] == 0
+
+
+def test_a_record_has_every_point_and_is_complete_or_not_written(tmp_path: Path) -> None:
+    search = search_of("tiny", "digits-shift", "special", tmp_path)
+    assert finished_search(search, lambda folder: None) is None
+    recorded(tmp_path)
+    content = json.loads(path_of(tmp_path, "tiny", "digits-shift").read_text())
+    found = content["methods"]["special"]
+    assert [point["settings"] for point in found["points"]] == list(search.points)
+    assert found["chosen"] == search.points[4]
+    assert found["seeds"] == list(grids().seeds)
+    assert all(len(point["acc"]) == len(found["seeds"]) for point in found["points"])
+    assert content["rule"].startswith("highest mean ACC")
+
+
+def test_a_record_of_another_size_of_the_benchmark_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    recorded(tmp_path)
+    larger = replace(SCALES["tiny"]["digits-shift"], settings={**SCALES["tiny"]["digits-shift"].settings, "rounds": 5})
+    monkeypatch.setitem(SCALES["tiny"], "digits-shift", larger)
+    with pytest.raises(InputError, match=r"digits-shift.json: the search was run with other settings"):
+        read_tuning(tmp_path)
+
+
+@pytest.mark.parametrize("damage", ["", "[]", "{}", '{"scale": "tiny", "benchmark": "digits-shift", "settings": 3}'])
+def test_a_damaged_record_is_refused_in_one_line(tmp_path: Path, damage: str) -> None:
+    recorded(tmp_path)
+    path_of(tmp_path, "tiny", "digits-shift").write_text(damage)
+    with pytest.raises(InputError, match="damaged or edited"):
+        read_tuning(tmp_path)
+
+
+@pytest.mark.parametrize("path", sorted(RECORDS.glob("tuning/*/*.json")), ids=lambda path: path.stem)
+def test_committed_records_are_those_of_the_current_grids(path: Path) -> None:
+    content = json.loads(path.read_text(encoding="utf-8"))
+    scale, benchmark = content["scale"], content["benchmark"]
+    assert (path.parent.name, path.stem) == (scale, benchmark)
+    read_tuning(RECORDS)
+    for method, found in content["methods"].items():
+        tried = [TriedPoint(p["settings"], tuple(p["acc"]), tuple(p["bwt"])) for p in found["points"]]
+        assert [point.settings for point in tried] == list(points(method, benchmark, scale))
+        assert found["seeds"] == list(grids().seeds)
+        assert all(len(point.acc) == len(found["seeds"]) for point in tried)
+        assert found["chosen"] == choose(tried, default_settings(method, benchmark, scale))
+
+
+def test_unknown_names_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"'digit-shift': no benchmark of the studies at scale tiny.*did you mean"):
+        searches("tiny", ["digit-shift"], None, tmp_path, None)
+    with pytest.raises(InputError, match="methods=speical: unknown method"):
+        searches("tiny", ["digits-shift"], ["speical"], tmp_path, None)
+
+
+def test_the_plan_lists_runs_hours_and_disk_and_runs_nothing(fork: Fork, tmp_path: Path) -> None:
+    options = ["--scale", "tiny", "--out", tmp_path / "out", "--results", tmp_path / "results", "--plan"]
+    outcome = fork("study", "tune-all", "digits-shift", "--methods", "special,fedavg", *options)
+    assert outcome.code == 0, outcome.stderr
+    assert "36 runs: fedavg 18, special 18" in outcome.stdout
+    assert "0 finished, 36 left: about 0.0" in outcome.stdout
+    assert "core hours, 36 MB of disk" in outcome.stdout
+    studies = fork("study", "main", *options)
+    assert "55 runs: " in studies.stdout
+    assert "no search was recorded for fedavg" in studies.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_tune_all_has_its_own_seeds(fork: Fork, tmp_path: Path) -> None:
+    outcome = fork("study", "tune-all", "digits-shift", "--scale", "tiny", "--seeds", "25", "--out", tmp_path / "out")
+    assert "seeds=25: not for tune-all" in outcome.stderr
