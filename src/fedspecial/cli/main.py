@@ -87,6 +87,20 @@ def resume(
 
 
 @app.command()
+def extend(
+    folder: Annotated[Path, typer.Argument(metavar="RUN_DIR")],
+    domains: Annotated[list[str], typer.Argument(metavar="DOMAIN... [workers=N]")],
+) -> None:
+    """Go on with a finished run on further domains, as if it had known them from the start.
+
+    Example:  fedspecial extend runs/a photo
+    """
+    with one_line_errors():
+        execution = config.parse_settings([part for part in domains if "=" in part])
+        _resume_with_progress(folder, execution, [part for part in domains if "=" not in part])
+
+
+@app.command()
 def compare(
     settings: Annotated[list[str], typer.Argument(metavar="BENCHMARK [KEY=VALUE]...")],
     methods: Annotated[str, typer.Option(help="Names separated by commas, or 'all'.")] = "special,fedavg",
@@ -202,16 +216,20 @@ for command in (study.study, study.report, tuning.tune, ui.ui):
     app.command()(command)
 
 
-def _resume_with_progress(folder: Path, execution: config.Settings | None = None) -> None:
-    """Execute the run of a directory, show its progress and print its result."""
+def _resume_with_progress(
+    folder: Path, execution: config.Settings | None = None, new: Sequence[str] | None = None
+) -> None:
+    """Execute the run of a directory, or extend it by new domains; show its progress and print its result."""
     from fedspecial.cli.progress import RunProgress
     from fedspecial.cli.tables import matrix_table, metrics_table, result_line
     from fedspecial.runs import api
+    from fedspecial.runs.extend import extend as extend_run
 
     progress = RunProgress(out, folder)
+    how = {"listeners": [progress], "progress": False, **(execution or {})}
     try:
         with progress.showing():
-            result: Result = api.resume(folder, listeners=[progress], progress=False, **(execution or {}))
+            result: Result = api.resume(folder, **how) if new is None else extend_run(folder, new, **how)
     except KeyboardInterrupt:
         err.print(f"\nstopped; continue with: fedspecial resume {folder}", markup=False)
         sys.exit(130)

@@ -57,9 +57,17 @@ def prepare(
     saved: Checkpoint | None,
     listeners: tuple[Listener, ...] = (),
     connect: Connect | None = None,
+    commit: Callable[[], None] | None = None,
 ) -> Run:
-    """A run with its event log, at its beginning or at its checkpoint."""
+    """A run with its event log, at its beginning or at its checkpoint.
+
+    commit: called when everything was checked, before the event log is opened, which cuts it to the checkpoint
+    """
     parts = assemble(folder, resolved, federation, model, saved, connect)
+    if commit is not None:
+        if resolved.config.dp_clip:
+            _check_privacy_budget(folder, resolved.config, federation, saved)
+        commit()
     runner, config, method = parts.runner, resolved.config, resolved.method
     log = EventLog(folder / "events.jsonl", cut=saved.events_length if saved else 0)
     return Run(
@@ -70,6 +78,15 @@ def prepare(
             config, federation.num_tasks, federation.clients, read_events(log.path) if config.dp_clip else ()
         ),
     )
+
+
+def _check_privacy_budget(folder: Path, config: Config, federation: Federation, saved: Checkpoint | None) -> None:
+    """Refuse further tasks that the privacy budget does not allow."""
+    events = read_events(folder / "events.jsonl")
+    private = private_aggregation(config, federation.num_tasks, federation.clients, events)
+    rounds = (federation.num_tasks + 1 - (saved.position.task if saved else 1)) * config.rounds
+    if private is not None:
+        private.check_budget(config.clients_per_round, federation.clients, rounds)
 
 
 @dataclass(frozen=True)
@@ -106,6 +123,12 @@ def assemble(
             )
         vector.copy_(checkpointer.tensor(saved.vector))
         checkpointer.restore(saved, server)
+        for name, network in networks.items():
+            if len(server.tensors[name]) != len(network):
+                raise InputError(
+                    f"method={resolved.method.name}: its network '{name}' depends on the number of classes, so that a run "
+                    "cannot be extended by new ones; name all of them in `classes` of the benchmark when it starts"
+                )
     given = federation.separate or federation.benchmark  # worker processes join the domains themselves
     engine = (connect or choose_engine(resolved, given, model))(runner, checkpointer, saved)
     return Parts(runner, checkpointer, vector, server, engine)
