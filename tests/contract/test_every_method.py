@@ -10,19 +10,16 @@ from typing import Any
 
 import pytest
 import torch
+from problems import IMAGE_MODEL, problem_for
 
 from fedspecial import Benchmark, Result, methods, resume
-from fedspecial.config import preset_settings
 from fedspecial.core.events import EXECUTION_EVENTS, RoundFinished, of_kind, read_events
 from fedspecial.core.messages import ClientState, ServerState
 from fedspecial.core.streams import stream
 from fedspecial.engine import inprocess
 from fedspecial.engine.checkpoint import load as load_checkpoint
 from fedspecial.engine.run import Run
-from fedspecial.errors import InputError
 from fedspecial.methods import base
-from fedspecial.methods.base import ProblemSpec
-from problems import IMAGE_MODEL, problem_for
 from toy_problems import begin, images, play, rotated_blobs
 from toy_problems import learn as learn_in
 

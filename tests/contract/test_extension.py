@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 from problems import problem_for
-from toy_problems import extend, first, growing, images, learn, rotated_blobs
 from torch import nn
 
 from fedspecial import Benchmark, Result, methods
 from fedspecial.core.events import EXECUTION_EVENTS, of_kind, read_events
 from fedspecial.errors import InputError
+from toy_problems import extend, first, growing, images, learn, rotated_blobs
 
 FAST = ("special", "srfdil", "pfeddil")
 FEDERATED = [name for name in methods.names() if not methods.find(name).all_domains]
@@ -117,7 +117,7 @@ def test_a_network_for_a_fixed_number_of_classes_cannot_get_further_ones(tmp_pat
     benchmark, sizes = growing(), problem_for("fedcil")[1]
     known = Benchmark("grows", benchmark.domains[:1], ("a", "b"), incremental="class")
     learn(tmp_path / "run", "fedcil", known, **sizes)
-    with pytest.raises(InputError, match="method=fedcil: its network .* name all of them in `classes`"):
+    with pytest.raises(InputError, match=r"method=fedcil: its network .* name all of them in `classes`"):
         extend(tmp_path / "run", benchmark.domains[1], benchmark=known, classes="abcd")
 
 

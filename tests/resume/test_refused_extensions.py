@@ -12,11 +12,11 @@ import pytest
 import torch
 import yaml
 from runs import contents
-from toy_problems import extend, first, learn, rotated_blobs
 from torch import nn
 
 from fedspecial import Benchmark, Domain, InputError, resume
 from fedspecial.runs import directory
+from toy_problems import extend, first, learn, rotated_blobs
 
 BLOBS = rotated_blobs()
 NEW = BLOBS.domains[2]

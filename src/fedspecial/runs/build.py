@@ -126,7 +126,7 @@ def assemble(
         for name, network in networks.items():
             if len(server.tensors[name]) != len(network):
                 raise InputError(
-                    f"method={resolved.method.name}: its network '{name}' depends on the number of classes, so that a run "
+                    f"method={resolved.method.name}: its network '{name}' is made for a number of classes, so a run "
                     "cannot be extended by new ones; name all of them in `classes` of the benchmark when it starts"
                 )
     given = federation.separate or federation.benchmark  # worker processes join the domains themselves

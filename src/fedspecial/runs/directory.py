@@ -1,8 +1,8 @@
 """The run directory: created before anything slow begins; a run is finished when result.json exists. Needs no torch.
 
 config.yaml holds the settings and, under `about`, the version of the directory's format and a hash of the settings,
-and later the versions of the software and the hash of each domain's data. The list of domains is not part of the hash of
-the settings, because a run can be extended by further domains.
+and later the versions of the software and the hash of each domain's data. The list of domains has a hash of its own,
+because a run can be extended by further domains.
 """
 
 from __future__ import annotations
