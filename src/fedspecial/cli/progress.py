@@ -22,6 +22,7 @@ from fedspecial.core.events import (
     UpdateRefused,
     WorkerLost,
 )
+from fedspecial.core.extension import RunExtended
 from fedspecial.report.scale import ACCURACY, Scale
 
 
