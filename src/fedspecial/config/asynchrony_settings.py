@@ -9,13 +9,13 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from fedspecial.config.latency_file import read_latencies
 from fedspecial.config.values import Count, NonNegative, Positive
-from fedspecial.core.staleness import Staleness
 from fedspecial.errors import InputError
 
 if TYPE_CHECKING:
     from fedspecial.config.settings import Config
     from fedspecial.methods.base import Method
 
+Staleness = Literal["constant", "polynomial", "hinge"]
 DISTRIBUTIONS = ("none", "constant", "exponential", "lognormal")
 
 
