@@ -142,7 +142,7 @@ def _started(run: Run) -> RunStarted:
         benchmark.name,
         run.config.seed,
         benchmark.task_names,
-        run.config.rounds,
+        run.config.steps_per_task,
         run.federation.clients,
         layout.num_weights,
         layout.size - layout.num_weights,
