@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 import torch
-from problems import IMAGE_MODEL, problem_for
 
 from fedspecial import Benchmark, Result, methods, resume
 from fedspecial.core.events import EXECUTION_EVENTS, RoundFinished, of_kind, read_events
@@ -20,6 +19,7 @@ from fedspecial.engine import inprocess
 from fedspecial.engine.checkpoint import load as load_checkpoint
 from fedspecial.engine.run import Run
 from fedspecial.methods import base
+from method_problems import IMAGE_MODEL, problem_for
 from toy_problems import begin, images, play, rotated_blobs
 from toy_problems import learn as learn_in
 

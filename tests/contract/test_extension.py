@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from problems import problem_for
 from torch import nn
 
 from fedspecial import Benchmark, Result, methods
 from fedspecial.core.events import EXECUTION_EVENTS, of_kind, read_events
 from fedspecial.errors import InputError
+from method_problems import problem_for
 from toy_problems import extend, first, growing, images, learn, rotated_blobs
 
 FAST = ("special", "srfdil", "pfeddil")

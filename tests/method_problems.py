@@ -1,4 +1,4 @@
-"""A small problem for each method: a table, or images if it needs them, with networks that learn in moments."""
+"""A small problem for each method: its benchmark and the settings with which it is quick."""
 
 from __future__ import annotations
 
