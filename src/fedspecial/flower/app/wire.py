@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
@@ -27,6 +26,7 @@ from fedspecial.flower.arrays import (
     read_array,
     record_to_arrays,
 )
+from fedspecial.flower.governance.site_settings import PolicyError
 
 if TYPE_CHECKING:  # a site that only identifies itself does not need torch
     from torch import Tensor
@@ -50,7 +50,7 @@ TRAIN, EVALUATE, QUERY, IDENTIFY = "train", "evaluate", "query.method", "query.i
 """Flower's message types; "query.NAME" calls the function that is registered with ``@app.query("NAME")``."""
 
 
-@dataclass(frozen=True)
+@validated(frozen=True, config=ConfigDict(strict=True, extra="forbid"))
 class SiteRequest:
     """A request to one site, without the arrays.
 
@@ -61,26 +61,28 @@ class SiteRequest:
     version:  version under which the site stores the client state afterwards
     keep:     versions that the server may still return to
     audit:    the signed head of the server's audit log, a `Receipt`
+
+    Types are validated at the site, since it does not trust the server either.
     """
 
-    run: str
+    run: Name
     client: int
     task: int = 0
     round: int = 0
     client_lr: float = 0.0
-    query: str = ""
-    numbers: Numbers = field(default_factory=dict)
-    roles: dict[str, str] = field(default_factory=dict)
-    payloads: dict[str, str] = field(default_factory=dict)
-    base: str = ""
-    version: str = ""
-    keep: list[str] = field(default_factory=list)
-    tasks: list[int] = field(default_factory=list)
+    query: Name = ""
+    numbers: Numbers = Field(default_factory=dict)
+    roles: dict[str, str] = Field(default_factory=dict)
+    payloads: dict[str, str] = Field(default_factory=dict)
+    base: Name = ""
+    version: Name = ""
+    keep: list[Name] = Field(default_factory=list)
+    tasks: list[int] = Field(default_factory=list)
     cap: int | None = None
     masked: bool = False
     complete: bool = False
-    frozen: str = ""
-    audit: dict[str, Any] = field(default_factory=dict)
+    frozen: Name = ""
+    audit: dict[str, Any] = Field(default_factory=dict)
 
 
 @validated(frozen=True, config=ConfigDict(strict=True, extra="forbid"))
@@ -88,6 +90,8 @@ class ReplyHeader:
     """A site's reply without the arrays. Types and ranges are validated, since the site is not trusted.
 
     problem:     why there is no update
+    retry:       repeating the request may help
+    untested:    task → why the site cannot test it, for requests of tests
     missing:     payloads that the site does not have
     state_saved: the site stored a client state under the requested version
     counts:      task → correct predictions (0 if the objective is not classification) and number of samples
@@ -100,6 +104,8 @@ class ReplyHeader:
     task: FiniteInteger
     round: FiniteInteger
     problem: Text | None = None
+    retry: bool = False
+    untested: Annotated[dict[Name, Text], Field(max_length=1000)] = Field(default_factory=dict)
     missing: Annotated[list[Name], Field(max_length=1000)] = Field(default_factory=list)
     state_saved: bool = False
     steps: Bounded = 0
@@ -114,7 +120,7 @@ class ReplyHeader:
     frozen: Name = ""
 
 
-_HEADER = TypeAdapter(ReplyHeader)
+_HEADER, _REQUEST = TypeAdapter(ReplyHeader), TypeAdapter(SiteRequest)
 
 
 def make_request(
@@ -130,9 +136,15 @@ def make_request(
 
 
 def read_request(message: Message) -> tuple[str, SiteRequest]:
-    """(plan as JSON, request) of a message that a site received."""
-    config = message.content["config"]
-    return str(config["plan"]), SiteRequest(**json.loads(str(config["request"])))
+    """(plan as JSON, request) of a message that a site received; raises `PolicyError` if it is not valid."""
+    try:
+        config = message.content["config"]
+        return str(config["plan"]), _REQUEST.validate_json(str(config["request"]))
+    except ValidationError as error:
+        place = ".".join(str(part) for part in error.errors()[0]["loc"][:2])
+        raise PolicyError(one_line(f"the request is invalid ({place or 'not JSON'})")) from None
+    except (KeyError, TypeError):
+        raise PolicyError("the request is missing") from None
 
 
 def read_broadcast(message: Message, request: SiteRequest, payloads: Mapping[str, Tensor]) -> Broadcast:
@@ -176,14 +188,12 @@ def read_header(reply: Message) -> ReplyHeader:
         raise RefusedReply("the header of the reply is missing") from None
 
 
-def read_header_for(reply: Message, request: SiteRequest) -> ReplyHeader:
-    """The header of a reply; raises `RefusedReply` if it does not match the request."""
-    header = read_header(reply)
+def check_header(header: ReplyHeader, request: SiteRequest) -> None:
+    """Raise `RefusedReply` if the header of a reply does not match the request."""
     if (header.task, header.round) != (request.task, request.round):
         raise RefusedReply(f"the reply is for task {header.task} round {header.round + 1}")
     if header.client != request.client:
         raise RefusedReply(f"the reply is from client {header.client}")
-    return header
 
 
 def read_vectors(reply: Message, sent: Tensors) -> NamedArrays:
