@@ -28,18 +28,19 @@ MAY_IMPORT = {
     "report": {"core", "metrics", "theory", "errors"},
     "runs": {"core", "data", "methods", "engine", "models", "metrics", "objectives", "report", "config", "errors"},
     "paper": {"core", "data", "metrics", "methods", "engine", "report", "theory", "config", "runs", "errors"},
-    "flower": {"core", "data", "methods", "engine", "objectives", "config", "runs", "errors", "__version__"},
+    "flower": {"core", "data", "methods", "engine", "models", "objectives", "config", "runs", "errors", "__version__"},
     "ui": {"theory", "report", "flower", "errors", "__version__"},
 }
 
-# The same between the parts of `flower`: `arrays` and `grid` are shared, and governance works without Flower.
+# The same between the parts of `flower`: `arrays`, `grid` and `logs` are shared, and governance works without Flower.
 FLOWER_MAY_IMPORT = {
     "arrays": set(),
     "grid": set(),
+    "logs": set(),
     "governance": set(),
-    "strategy": {"arrays", "governance"},
-    "app": {"arrays", "governance"},
-    "ops": {"arrays", "grid", "governance", "strategy", "app"},
+    "strategy": {"arrays", "governance", "logs"},
+    "app": {"arrays", "governance", "logs"},
+    "ops": {"arrays", "grid", "logs", "governance", "strategy", "app"},
 }
 
 

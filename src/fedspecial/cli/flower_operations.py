@@ -79,6 +79,23 @@ def verify(
     out.print("the model is verified")
 
 
+@operations.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+@one_line_errors()
+def supernode(context: typer.Context) -> None:
+    """Start Flower's SuperNode with a warm process, so that a message does not wait for imports.
+
+    All arguments are those of flower-supernode.
+
+    Example:  fedspecial flower supernode --superlink link.example.org:443 --root-certificates ca.pem …
+    """
+    from fedspecial.flower import require_flower
+
+    require_flower()
+    from fedspecial.flower.ops.warm import start_supernode
+
+    start_supernode(context.args)
+
+
 def read_key(key: str | None) -> str | None:
     """A public key, given as 64 hexadecimal digits or as a file that contains them."""
     if key is None:

@@ -12,6 +12,7 @@ import pytest
 from flower_fixtures import POLICY, SITES, policy_file
 from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
 
+from fedspecial import __version__
 from fedspecial.config import Config
 from fedspecial.errors import InputError
 from fedspecial.flower.app import wire
@@ -58,7 +59,8 @@ def ask(node: dict[str, Any], plan: str, kind: str = wire.IDENTIFY, **request: A
     """The header of a site's answer to a message of the server."""
     grid = InProcessGrid(make_client_app(), [node])
     (number,) = grid.get_node_ids()
-    content = {"plan": plan, "request": json.dumps({"run": "r1", "client": 0, "task": 1, **request})}
+    asked = {"run": "r1", "client": 0, "task": 1, "release": __version__, **request}
+    content = {"plan": plan, "request": json.dumps(asked)}
     message = Message(RecordDict({"config": ConfigRecord(content)}), dst_node_id=number, message_type=kind)
     if kind == wire.TRAIN:
         theta = np.zeros(12, np.float32)

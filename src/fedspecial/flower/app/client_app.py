@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
-from fedspecial import __version__
 from fedspecial.core.files import owner_only
 from fedspecial.errors import InputError
 from fedspecial.flower.app import wire
@@ -69,7 +68,7 @@ def _identify(received: _Received, sites: _SiteCache) -> Message:
         with faults_as("data"):
             task_paths(plan.tasks, name, received.policy, received.node_config)
     frozen = sites.get(received).frozen_sha256() if request.frozen else ""
-    header = ReplyHeader(name, client, request.task, request.round, release=__version__, frozen=frozen)
+    header = ReplyHeader(name, client, request.task, request.round, frozen=frozen)
     return wire.make_reply(received.message, header, {}, {})
 
 

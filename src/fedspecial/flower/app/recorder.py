@@ -20,9 +20,10 @@ from fedspecial.core.events import (
     UpdateRefused,
 )
 from fedspecial.core.files import write_atomic
-from fedspecial.core.privacy import PrivacyCharged, privacy_lines, privacy_summary
+from fedspecial.core.privacy import PrivacyCharged
 from fedspecial.engine.run import Run
 from fedspecial.errors import InputError
+from fedspecial.flower.app.cards import published_card
 from fedspecial.flower.app.plan import FederationPlan
 from fedspecial.flower.governance import audit, promotion
 from fedspecial.flower.governance.audit import AuditLog
@@ -155,7 +156,7 @@ class Recorder:
                 self.folder / "published" / name,
                 file,
                 decision=decision,
-                card=self._card(event),
+                card=published_card(self.plan, self._run, self.audit_log.path, event, self._charged),
                 model_sha256=model,
                 audit_head=self.audit_log.head,
                 audit_key=self._signer.public,
@@ -172,32 +173,6 @@ class Recorder:
             task: {d: {s: _restored(pair) for s, pair in sites.items()} for d, sites in scores.items()}
             for task, scores in stored.items()
         }
-
-    def _card(self, event: TaskFinished) -> str:
-        assert self._run is not None
-        tasks, main = self._run.federation.benchmark.task_names, self._run.objective.main
-        in_percent = (main.low, main.high) == (0, 1)
-        accuracies = [
-            f"- {name}: {'unknown' if value is None else f'{100 * value:.2f} %' if in_percent else f'{value:.4g}'}"
-            for name, value in zip(tasks, event.accuracy, strict=True)
-        ]
-        return "\n".join(
-            [
-                f"# {self._run.config.model} after task {event.task}, {event.name}",
-                "",
-                f"Trained with {self._run.method.name} on {len(self.plan.sites)} sites: {', '.join(self.plan.sites)}.",
-                f"{main.name.capitalize()} over all test samples of all sites:",
-                "",
-                *accuracies,
-                *self._privacy_section(),
-            ]
-        )
-
-    def _privacy_section(self) -> list[str]:
-        if self._charged is None:
-            return []
-        lines = privacy_lines(privacy_summary(vars(self._charged)))
-        return ["", "## Differential privacy", "", *(f"- {line}" for line in lines)]
 
     def _model_file(self) -> bytes:
         assert self._run is not None

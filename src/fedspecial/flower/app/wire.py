@@ -18,6 +18,8 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDic
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass as validated
 
+from fedspecial import __version__
+from fedspecial.flower.app.release import release_problem
 from fedspecial.flower.arrays import (
     NamedArrays,
     RefusedReply,
@@ -61,6 +63,7 @@ class SiteRequest:
     version:  version under which the site stores the client state afterwards
     keep:     versions that the server may still return to
     audit:    the signed head of the server's audit log, a `Receipt`
+    release:  the server's version of fedspecial
 
     Types are validated at the site, since it does not trust the server either.
     """
@@ -83,6 +86,7 @@ class SiteRequest:
     complete: bool = False
     frozen: Name = ""
     audit: dict[str, Any] = Field(default_factory=dict)
+    release: Name = __version__
 
 
 @validated(frozen=True, config=ConfigDict(strict=True, extra="forbid"))
@@ -96,6 +100,7 @@ class ReplyHeader:
     state_saved: the site stored a client state under the requested version
     counts:      task → correct predictions (0 if the objective is not classification) and number of samples
     metrics:     task → the metrics of the objective by name
+    release:     the site's version of fedspecial
     frozen:      hash of the frozen part of the site's model, in the reply to a request that contains the server's
     """
 
@@ -116,11 +121,16 @@ class ReplyHeader:
     paper_memory: Memory = 0
     counts: dict[Name, tuple[Bounded, Bounded]] = Field(default_factory=dict)
     metrics: dict[Name, Annotated[dict[Name, MetricValue], Field(max_length=1000)]] = Field(default_factory=dict)
-    release: Name = ""
+    release: Name = __version__
     frozen: Name = ""
 
 
-_HEADER, _REQUEST = TypeAdapter(ReplyHeader), TypeAdapter(SiteRequest)
+@validated(frozen=True, config=ConfigDict(strict=True, extra="ignore"))
+class _Release:
+    release: Name = ""
+
+
+_HEADER, _REQUEST, _RELEASE = TypeAdapter(ReplyHeader), TypeAdapter(SiteRequest), TypeAdapter(_Release)
 
 
 def make_request(
@@ -136,10 +146,14 @@ def make_request(
 
 
 def read_request(message: Message) -> tuple[str, SiteRequest]:
-    """(plan as JSON, request) of a message that a site received; raises `PolicyError` if it is not valid."""
+    """(plan as JSON, request) of a message that a site received; raises `PolicyError` if it cannot be used."""
     try:
         config = message.content["config"]
-        return str(config["plan"]), _REQUEST.validate_json(str(config["request"]))
+        text = str(config["request"])
+        # Checked before the rest is read, because another version may have other fields.
+        if problem := release_problem(_release(text), "the server"):
+            raise PolicyError(problem)
+        return str(config["plan"]), _REQUEST.validate_json(text)
     except ValidationError as error:
         place = ".".join(str(part) for part in error.errors()[0]["loc"][:2])
         raise PolicyError(one_line(f"the request is invalid ({place or 'not JSON'})")) from None
@@ -180,12 +194,23 @@ def make_reply(message: Message, header: ReplyHeader, vectors: Tensors, uploads:
 def read_header(reply: Message) -> ReplyHeader:
     """The header of a reply; raises `RefusedReply` if it is invalid."""
     try:
-        return _HEADER.validate_json(str(reply.content["config"]["reply"]))
+        text = str(reply.content["config"]["reply"])
+        if problem := release_problem(_release(text), "the site"):
+            raise RefusedReply(problem)
+        return _HEADER.validate_json(text)
     except ValidationError as error:
         place = ".".join(str(part) for part in error.errors()[0]["loc"][:2])
         raise RefusedReply(one_line(f"the header of the reply is invalid ({place or 'not JSON'})")) from None
     except (KeyError, TypeError):
         raise RefusedReply("the header of the reply is missing") from None
+
+
+def _release(text: str) -> str:
+    """The version in a header or request, read before the rest, because another version may have other fields."""
+    try:
+        return one_line(_RELEASE.validate_json(text).release, 40)
+    except ValidationError:
+        return __version__  # it is refused for what it is
 
 
 def check_header(header: ReplyHeader, request: SiteRequest) -> None:

@@ -51,7 +51,7 @@ def run_demo(folder: Path, rounds: int, show: Show) -> DemoResult:
         for key in keys:
             federation.register(key)
             config = {"site": key.name, "state": str(folder / "sites" / key.name)}
-            federation.start_supernode(key.name, key=key, config=config)
+            federation.start_supernode(key.name, key=key, config=config, warm=True)
         show(f"{len(keys)} SuperNodes started: {', '.join(SITES)}")
         run = folder / "run"
         federation.start_run(app, _run_config(run, rounds))
