@@ -38,7 +38,8 @@ def project(app: Path) -> dict[str, Any]:
 def test_the_command_writes_the_app(fork: Fork, tmp_path: Path) -> None:
     done = fork("flower", "init", tmp_path / "federation")
     assert done.code == 0, done.stderr
-    assert {path.name for path in (tmp_path / "federation").iterdir()} == set(FILES)
+    written = [path for path in (tmp_path / "federation").rglob("*") if path.is_file()]
+    assert {path.relative_to(tmp_path / "federation").as_posix() for path in written} == set(FILES)
     assert "README.md" in done.stdout
 
 

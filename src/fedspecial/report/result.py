@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from torch import nn
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Result:
     """The result of a run. Accuracies are fractions, sizes are bytes, times are seconds; None means "not defined".
 
@@ -102,6 +102,14 @@ class Result:
     def to_frame(self) -> DataFrame:
         """The accuracy matrix as a pandas table: a row for each task, a column for each domain."""
         return data_frame(self.matrix, index=[f"after {name}" for name in self.tasks], columns=self.tasks)
+
+    def __repr__(self) -> str:
+        """One line; all fields are in `to_json()`."""
+        named = (("ACC", self.acc), ("BWT", self.bwt), ("worst drop", self.worst_drop))
+        numbers = ", ".join(f"{name} {self.scale.text(value)}" for name, value in named)
+        unit = "per cent" if self.scale.in_percent else self.scale.title
+        warned = f", {len(self.warnings)} warnings" if self.warnings else ""
+        return f"<Result: {self.method} on {self.benchmark}, seed {self.seed}: {numbers} ({unit}){warned}>"
 
     def _repr_html_(self) -> str:
         return result_html(self)

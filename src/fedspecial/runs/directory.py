@@ -13,7 +13,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -153,7 +153,8 @@ def failure_recorded(folder: Path) -> Iterator[None]:
     except Exception as error:
         text = " ".join(f"{type(error).__name__}: {error}".split())[:2000]
         content = {"time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "message": text}
-        write_atomic(path, (json.dumps(content, indent=1) + "\n").encode())
+        with suppress(OSError):  # the error itself matters more than its record
+            write_atomic(path, (json.dumps(content, indent=1) + "\n").encode())
         raise
     path.unlink(missing_ok=True)
 
