@@ -67,6 +67,7 @@ class FlowerEngine:
         self.registry = SiteRegistry(
             *(self.grid, self.plan_json, self.run, self.plan.sites, self.runner.model.layout.frozen),
             registered_only=not self.plan.policy.allow_unregistered,
+            absent=self.plan.absent,
         )
         self.requests = SiteRequests(
             *(self.grid, self.plan, self.plan_json, self.run, self.registry, self.payloads, self.refuse),
@@ -93,7 +94,8 @@ class FlowerEngine:
         self.quorum_size = self.plan.policy.quorum_size(len(able))
 
     def query(self, query: Query) -> Iterator[QueryReply]:
-        clients = list(range(len(self.plan.sites)) if query.clients is None else query.clients)
+        absent = self.plan.absent
+        clients = [c for c in (self._present if query.clients is None else query.clients) if c not in absent]
         spec = RequestSpec(wire.QUERY, query=query.name)
         for reply in in_order(clients, self.requests.with_retries(spec, clients, query.message)):
             result, problem = None, reply.problem
@@ -115,7 +117,7 @@ class FlowerEngine:
         """Accuracy over all test samples of all sites; other metrics are the mean of the sites' own, weighted by their
         test samples, because predictions stay at the sites. None for a domain that no site can test."""
         found: dict[int, SiteScores] = {task: SiteScores(self.runner.objective) for task in tasks}
-        clients = list(range(len(self.plan.sites)))
+        clients = self._present
         spec = RequestSpec(wire.EVALUATE, tasks=tuple(tasks), cap=cap, masked=masked, complete=complete)
         for reply in in_order(clients, self.requests.with_retries(spec, clients, messages)):
             if reply.problem is not None or reply.header is None:
@@ -133,7 +135,11 @@ class FlowerEngine:
 
     @property
     def workers(self) -> int:
-        return len(self.plan.sites)
+        return len(self._present)
+
+    @property
+    def _present(self) -> list[int]:
+        return self.runner.federation.present
 
     def events(self) -> list[Event]:
         return []
