@@ -115,6 +115,23 @@ class WorkerLost:
 
 
 @dataclass(frozen=True)
+class AnchoredPart:
+    """The weights with at least some strength of the pull, where each weight has its own; the same ones in all rounds
+    of a task.
+
+    share:      how many of all weights they are
+    lam:        the smallest strength among them in this round
+    drift, delta_norm: the distance to the anchor after the round, and the norm of the step before the pull, divided by
+                server_lr; of these weights alone
+    """
+
+    share: float
+    lam: float
+    drift: float
+    delta_norm: float
+
+
+@dataclass(frozen=True)
 class RoundFinished:
     """One round. `accuracy` maps domain names to accuracies where the round was evaluated; with another objective than
     classification, to its main metric.
@@ -125,6 +142,7 @@ class RoundFinished:
     largest gradient of the local steps, where constants are estimated. metrics: further numbers of the method.
     max_client_delta is None with differential privacy, where no number of a single update is recorded.
     step_norm: norm of what the server multiplied by server_lr, where a server optimizer made it of the mean delta.
+    anchored: where each weight has its own strength; lam is then the smallest of all.
     """
 
     event: ClassVar[str] = "round"
@@ -154,6 +172,7 @@ class RoundFinished:
     theta_norm: float | None = None
     max_grad: float | None = None
     step_norm: float | None = None
+    anchored: AnchoredPart | None = None
     plain_sgd: bool = True
     seconds: float = 0.0
     seconds_server: float = 0.0

@@ -48,6 +48,7 @@ def run_round(run: Run, task: int, round: int) -> None:
             **distances(run),
             lam=report.lam,
             mu=report.mu,
+            anchored=report.anchored,
             accuracy=accuracy,
             metrics=dict(report.metrics),
             plain_sgd=_plain_sgd(config) and run.private is None,
@@ -133,7 +134,7 @@ def server_step(run: Run, task: int, round: int, average: Tensors, stats: RoundS
         server_optimizer.replace_deltas(config, run.server, average, stats.num_weights)
         stats.step_norm = first_norm(average, stats.num_weights)
     rates = config.server_lr_of(task), config.client_lr_of(task, round)
-    info = RoundInfo(task, round, *rates, stats.mean_steps, config.adaptive, run.context(task))
+    info = RoundInfo(task, round, *rates, stats.mean_steps, config.adaptive, run.context(task), config.batch_size)
     report = run.method.server_step(run.server, average, info)
     if not isinstance(report, StepReport):
         raise InputError(
