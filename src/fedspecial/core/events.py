@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Protocol
 
+from fedspecial.core.anchored import AnchoredPart
+
 
 class Event(Protocol):
     event: ClassVar[str]
@@ -112,23 +114,6 @@ class WorkerLost:
     job: str
     reason: str
     attempt: int
-
-
-@dataclass(frozen=True)
-class AnchoredPart:
-    """The weights with at least some strength of the pull, where each weight has its own; the same ones in all rounds
-    of a task.
-
-    share:      how many of all weights they are
-    lam:        the smallest strength among them in this round
-    drift, delta_norm: the distance to the anchor after the round, and the norm of the step before the pull, divided by
-                server_lr; of these weights alone
-    """
-
-    share: float
-    lam: float
-    drift: float
-    delta_norm: float
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from pydantic.dataclasses import dataclass as validated
 
-from fedspecial.core.events import AnchoredPart
+from fedspecial.core.anchored import AnchoredPart
 from fedspecial.core.messages import Broadcast, ServerState, Tensors, Update
 from fedspecial.core.streams import sample_clients
 from fedspecial.errors import InputError

@@ -30,7 +30,7 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from fedspecial.core.events import AnchoredPart
+from fedspecial.core.anchored import AnchoredPart
 from fedspecial.theory.bounds.drift import drift_step
 from fedspecial.theory.bounds.forgetting import forgetting_cap
 from fedspecial.theory.constants import Constants

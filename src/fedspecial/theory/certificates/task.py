@@ -13,7 +13,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from fedspecial.core.events import AnchoredPart, Estimate
+from fedspecial.core.anchored import AnchoredPart
+from fedspecial.core.events import Estimate
 from fedspecial.theory import validation
 from fedspecial.theory.arrays import flat, flat_norm
 from fedspecial.theory.certificates.round import Assumptions, BoundTracker, RoundCertificate, RoundNorms, Violation
