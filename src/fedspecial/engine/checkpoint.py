@@ -36,6 +36,7 @@ class Checkpoint:
     """What a checkpoint contains; tensors by the names of their blobs.
 
     on_device: which of the server's `tensors` are on the device of the model and not on the CPU
+    work: the simulated clock and the work that is in flight, see `in_flight.py`
     """
 
     position: Position
@@ -52,13 +53,15 @@ class Checkpoint:
     on_device: list[str] = field(default_factory=list)
     optimizer: dict[str, str] = field(default_factory=dict)
     update_norms: dict[str, list[float]] = field(default_factory=dict)
+    work: dict[str, Any] = field(default_factory=dict)
     per_weight: dict[str, str] = field(default_factory=dict)
 
     def blobs(self) -> set[str]:
         """The files it refers to."""
         anchor = {self.anchor} if self.anchor else set()
         named = (self.models, self.tensors, self.clients, self.optimizer, self.per_weight)
-        return {self.vector, *anchor, *(blob for blobs in named for blob in blobs.values())}
+        in_flight = self.work.get("blobs", [])
+        return {self.vector, *anchor, *in_flight, *(blob for blobs in named for blob in blobs.values())}
 
 
 class Checkpointer:
@@ -86,6 +89,10 @@ class Checkpointer:
             self._stored[name] = known
         return known[2]
 
+    def put_once(self, tensor: Tensor) -> str:
+        """Store a tensor that has no name and will not be written to."""
+        return self.blobs.put(pack({"data": tensor}))
+
     def save(
         self,
         position: Position,
@@ -96,6 +103,7 @@ class Checkpointer:
         server: ServerState,
         clients: dict[int, str],
         payloads: dict[str, Any],
+        work: dict[str, Any],
     ) -> None:
         began = time.perf_counter()
         checkpoint = Checkpoint(
@@ -112,6 +120,7 @@ class Checkpointer:
             sorted(name for name, tensor in server.tensors.items() if tensor.device.type != "cpu"),
             {name: self.put(f"optimizer/{name}", state) for name, state in server.optimizer.items()},
             server.update_norms,
+            work,
             {name: self.put(f"per_weight/{name}", values) for name, values in server.per_weight.items()},
         )
         self.blobs.sync()

@@ -19,6 +19,7 @@ from fedspecial.data.federation import Federation
 from fedspecial.engine import bank
 from fedspecial.engine.base import Engine
 from fedspecial.engine.checkpoint import Checkpointer, Position
+from fedspecial.engine.in_flight import WorkInFlight
 from fedspecial.engine.privacy import PrivateAggregation
 from fedspecial.methods.base import Method, ProblemSpec, ServerContext
 from fedspecial.objectives.base import Objective, Scores
@@ -36,6 +37,7 @@ class Run:
     ends_early: (task, finished rounds) → whether the task ends before all its rounds
     private: clipping, noise and accounting of differential privacy
     quorum:  with fewer usable updates than this, a round does not change the model; called after the last reply
+    work:    the simulated clock, and in asynchronous mode the work that is in flight
     """
 
     config: Config
@@ -56,6 +58,7 @@ class Run:
     ends_early: Callable[[int, int], bool] = lambda task, rounds: False
     quorum: Callable[[], int] = lambda: 1
     private: PrivateAggregation | None = None
+    work: WorkInFlight | None = None
 
     def emit(self, event: Event) -> None:
         for earlier in self.engine.events():
@@ -98,6 +101,7 @@ class Run:
             server=self.server,
             clients=clients,
             payloads=payloads,
+            work=self.work.to_json(self.checkpointer) if self.work else {},
         )
 
 

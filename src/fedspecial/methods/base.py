@@ -51,6 +51,8 @@ class RoundInfo:
     """What the server knows about a round when it takes its step.
 
     adaptive: the optimizer of the clients or of the server is not plain SGD
+    scale: the share of a round that an asynchronous step stands for; it is in `server_lr` already, and a method that
+           pulls the model at the server scales the pull by it too
     """
 
     task: int
@@ -60,6 +62,7 @@ class RoundInfo:
     mean_steps: float
     adaptive: bool = False
     context: ServerContext | None = None
+    scale: float = 1.0
     batch_size: int = 1
 
 

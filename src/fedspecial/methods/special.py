@@ -102,5 +102,5 @@ class Special(Method):
         if self.mu is not None:
             return self.mu * path, self.mu
         assert self.lam is not None
-        lam = special_secant.strength(server, info) if isinstance(self.lam, str) else self.lam
+        lam = special_secant.strength(server, info) if isinstance(self.lam, str) else self.lam * info.scale
         return lam, None if info.adaptive or path == 0 else lam / path

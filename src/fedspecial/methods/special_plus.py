@@ -106,7 +106,7 @@ class SpecialPlus(Method):
         """Λ of this round."""
         scale = self.c * info.server_lr * info.client_lr * info.mean_steps
         if info.adaptive:
-            scale = ADAPTIVE_STRENGTH / max(float(known.mean()), torch.finfo(torch.float32).tiny)
+            scale = ADAPTIVE_STRENGTH * info.scale / max(float(known.mean()), torch.finfo(torch.float32).tiny)
         return (known * scale).clamp_(max=STRONGEST)
 
 

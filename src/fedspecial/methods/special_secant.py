@@ -43,7 +43,7 @@ def begin_task(server: ServerState) -> None:
 def strength(server: ServerState, info: RoundInfo) -> float:
     """λ of this round."""
     if _CURVATURE not in server.numbers:
-        return WITHOUT_EVIDENCE
+        return WITHOUT_EVIDENCE * info.scale
     return min(info.server_lr * info.client_lr * info.mean_steps * server.numbers[_CURVATURE], STRONGEST)
 
 
