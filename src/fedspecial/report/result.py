@@ -155,7 +155,7 @@ def result_of(events: Sequence[dict[str, Any]]) -> Result:
         bytes_once=costs.bytes_once(rounds, of_kind(events, "query"), started["clients"], len(tasks)),
         client_memory_bytes=costs.largest(rounds, "client_memory_bytes"),
         client_memory_paper_bytes=costs.largest(rounds, "client_memory_paper_bytes"),
-        lam=fmean(r["lam"] for r in anchored) if anchored else started["hyperparameters"].get("lam"),
+        lam=fmean(r["lam"] for r in anchored) if anchored else _given_lam(started["hyperparameters"].get("lam")),
         mu=_mean_where_defined(anchored, "mu"),
         drift=rounds[-1]["drift"],
         refused_updates=len(of_kind(events, "update_refused")),
@@ -176,6 +176,11 @@ def result_of(events: Sequence[dict[str, Any]]) -> Result:
         warnings=warnings_of(events),
         privacy=privacy_summary(charged[-1]) if (charged := of_kind(events, "privacy")) else None,
     )
+
+
+def _given_lam(lam: Any) -> float | None:
+    """λ as it was given; nothing where it is measured during the run (`lam=auto`)."""
+    return None if isinstance(lam, str) else lam
 
 
 def _known(row: Sequence[Any], tasks: Sequence[str]) -> list[Any]:
