@@ -22,7 +22,12 @@ class Event(Protocol):
 
 @dataclass(frozen=True)
 class RunStarted:
-    """metric: name and range of the main metric of the objective; the fields `accuracy` of other events contain it"""
+    """metric: name and range of the main metric of the objective; the fields `accuracy` of other events contain it
+
+    tasks: the domains. visits: the domains in the order in which they are learned, where they return; otherwise empty.
+    borders: the rounds, counted over the whole run from 0, in which another domain begins, where tasks are detected.
+    change_rounds: rounds around a border in which the data of clients changes; 0 where the border is sharp.
+    """
 
     event: ClassVar[str] = "run_started"
     method: str
@@ -41,6 +46,11 @@ class RunStarted:
     num_frozen: int = 0
     frozen_sha256: str | None = None
     all_domains: bool = False
+    stream: str = "sharp"
+    visits: list[str] = field(default_factory=list)
+    change_rounds: int = 0
+    detect: str = "none"
+    borders: list[int] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -125,6 +135,7 @@ class RoundFinished:
     largest gradient of the local steps, where constants are estimated. metrics: further numbers of the method.
     max_client_delta is None with differential privacy, where no number of a single update is recorded.
     step_norm: norm of what the server multiplied by server_lr, where a server optimizer made it of the mean delta.
+    begun: where tasks are detected, how many have begun; `task` and `round` then say where the stream is.
     """
 
     event: ClassVar[str] = "round"
@@ -155,8 +166,25 @@ class RoundFinished:
     max_grad: float | None = None
     step_norm: float | None = None
     plain_sgd: bool = True
+    begun: int | None = None
     seconds: float = 0.0
     seconds_server: float = 0.0
+
+
+@dataclass(frozen=True)
+class TaskDetected:
+    """The detectors of the clients raised the alarm after this round: another task begins, which is the number `begun`.
+
+    task, round: where the stream is · at: the same round, counted over the whole run from 0
+    share: of the clients of the last rounds, those whose alarm was up
+    """
+
+    event: ClassVar[str] = "task_detected"
+    task: int
+    round: int
+    at: int
+    begun: int
+    share: float
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,8 @@ from fedspecial.core.messages import Numbers, ServerState, pack, unpack
 from fedspecial.errors import InputError
 
 _FORMAT = 2
+_DETECTION = ("tasks_begun", "task_began", "first_losses")
+"""What detecting tasks needs of the server's state."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,7 @@ class Checkpoint:
     on_device: list[str] = field(default_factory=list)
     optimizer: dict[str, str] = field(default_factory=dict)
     update_norms: dict[str, list[float]] = field(default_factory=dict)
+    detection: dict[str, Any] = field(default_factory=dict)
 
     def blobs(self) -> set[str]:
         """The files it refers to."""
@@ -111,6 +114,7 @@ class Checkpointer:
             sorted(name for name, tensor in server.tensors.items() if tensor.device.type != "cpu"),
             {name: self.put(f"optimizer/{name}", state) for name, state in server.optimizer.items()},
             server.update_norms,
+            {name: getattr(server, name) for name in _DETECTION},
         )
         self.blobs.sync()
         write_atomic(self.folder / "checkpoint.json", _sealed({"format": _FORMAT, **asdict(checkpoint)}))
@@ -131,6 +135,8 @@ class Checkpointer:
         server.numbers = dict(checkpoint.numbers)
         server.optimizer = {name: self.tensor(blob).to(device) for name, blob in checkpoint.optimizer.items()}
         server.update_norms = {key: list(norms) for key, norms in checkpoint.update_norms.items()}
+        for name, value in checkpoint.detection.items():
+            setattr(server, name, value)
 
 
 def load(folder: Path) -> Checkpoint | None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from statistics import fmean
 from typing import Any
 
 from fedspecial.config import Config
@@ -12,6 +13,8 @@ from fedspecial.core.events import RoundFinished, UpdateRefused
 from fedspecial.core.messages import BUFFERS, Broadcast, Tensors, Update
 from fedspecial.engine import estimate, robust, screening, server_optimizer
 from fedspecial.engine.aggregate import RunningMean, first_norm, norm
+from fedspecial.engine.checkpoint import Position
+from fedspecial.engine.detection import ALARM_SHARE, FIRST_LOSS, alarm_share, observe
 from fedspecial.engine.evaluate import main_values
 from fedspecial.engine.held_updates import HeldUpdates
 from fedspecial.engine.robust import RobustMean
@@ -23,7 +26,8 @@ from fedspecial.methods.base import RoundInfo, StepReport
 
 def run_round(run: Run, task: int, round: int) -> None:
     """One round: sample clients, train, average, server step, evaluate, record."""
-    config = run.config
+    config, run.place = run.config, Position(task, round)
+    task, round = run.learned_task.task, run.learned_task.round
     clients = _sample_clients(run, task, round)  # line 5
     if config.estimate:
         run.emit(estimate.at_broadcast(run, task, round, clients))
@@ -36,20 +40,22 @@ def run_round(run: Run, task: int, round: int) -> None:
         average = _average(run, task, round, mean)  # line 16
         report = server_step(run, task, round, average, stats)  # lines 17 and 18
     ended = time.perf_counter()
-    accuracy = accuracy_after_round(run, task, round)
+    accuracy = accuracy_after_round(run)
+    metrics = {**report.metrics, **(watch(run, stats.first_losses) if run.detects else {})}
     run.emit(
         RoundFinished(
-            task=task,
-            round=round,
+            task=run.place.task,
+            round=run.place.round,
             clients=clients,
             clients_per_round=config.clients_per_round,
             server_lr=config.server_lr_of(task),
-            client_lr=config.client_lr_of(task, round),
+            client_lr=client_lr_of(run, task, round),
             **distances(run),
             lam=report.lam,
             mu=report.mu,
             accuracy=accuracy,
-            metrics=dict(report.metrics),
+            metrics=metrics,
+            begun=task if run.detects else None,
             plain_sgd=_plain_sgd(config) and run.private is None,
             seconds=ended - began,
             seconds_server=ended - server_began,
@@ -86,10 +92,10 @@ def _train_clients(
         mean.add(update.deltas, run.private.factor(update.deltas) if run.private else by_samples)
 
     held = HeldUpdates(run.checkpointer.folder) if config.norm_limit or config.aggregation != "mean" else None
-    for reply in run.engine.train(task, round, clients, message, config.client_lr_of(task, round)):
+    for reply in run.engine.train(task, round, clients, message, client_lr_of(run, task, round)):
         problem = stats.count(reply)
         if problem is not None:
-            run.emit(UpdateRefused(task, round, reply.client, problem))
+            run.emit(UpdateRefused(run.place.task, run.place.round, reply.client, problem))
         elif reply.update is not None and held is not None:
             held.add(reply, reply.update)
         elif reply.update is not None:
@@ -107,7 +113,7 @@ def _accept_held(run: Run, task: int, round: int, held: HeldUpdates, accept: Cal
     refused = screening.too_large(held.norms, held.largest, history, task, limit) if limit else {}
     for update in held.take():
         if update.client in refused:
-            run.emit(UpdateRefused(task, round, update.client, refused[update.client]))
+            run.emit(UpdateRefused(run.place.task, run.place.round, update.client, refused[update.client]))
             continue
         if limit:
             screening.remember(history, task, update.client, held.norms[update.client])
@@ -132,7 +138,7 @@ def server_step(run: Run, task: int, round: int, average: Tensors, stats: RoundS
     if config.server_optimizer != "sgd":
         server_optimizer.replace_deltas(config, run.server, average, stats.num_weights)
         stats.step_norm = first_norm(average, stats.num_weights)
-    rates = config.server_lr_of(task), config.client_lr_of(task, round)
+    rates = config.server_lr_of(task), client_lr_of(run, task, round)
     info = RoundInfo(task, round, *rates, stats.mean_steps, config.adaptive, run.context(task))
     report = run.method.server_step(run.server, average, info)
     if not isinstance(report, StepReport):
@@ -158,11 +164,26 @@ def _plain_sgd(config: Config) -> bool:
     return plain_mean and not config.adaptive and not config.momentum
 
 
-def accuracy_after_round(run: Run, task: int, round: int) -> dict[str, float]:
+def client_lr_of(run: Run, task: int, round: int) -> float:
+    """γ_L of a round, as the method counts them; without a reset it decays over the whole run."""
+    return run.config.client_lr_of(
+        *((1, run.time) if run.detects and not run.config.client_lr_reset else (task, round))
+    )
+
+
+def watch(run: Run, losses: Mapping[int, float]) -> dict[str, float]:
+    """Give the detectors the first losses of a round; what they say is recorded with the round."""
+    observe(run.server, run.time, losses)
+    mean = {FIRST_LOSS: fmean(losses.values())} if losses else {}
+    return {**mean, ALARM_SHARE: alarm_share(run.server, run.config, run.time)}
+
+
+def accuracy_after_round(run: Run) -> dict[str, float]:
     """The main metric on the domains seen so far, by name; empty in rounds that are not evaluated."""
-    every = run.config.eval_every
-    if not every or ((round + 1) % every and round + 1 != run.config.rounds):
+    every, finished, federation = run.config.eval_every, run.place.round + 1, run.federation
+    if not every or (finished % every and finished != run.config.rounds):
         return {}
-    seen = range(1, task + 1)
-    values = main_values(run.objective, measure(run, task, seen, cap=run.config.eval_cap))
-    return {run.federation.domain(i).name: value for i, value in zip(seen, values, strict=True) if value is not None}
+    visits = run.place.task if federation.schedule is None else federation.schedule.visits_begun(run.time)
+    seen = range(1, min(visits, federation.num_domains) + 1)
+    values = main_values(run.objective, measure(run, run.learned_task.task, seen, cap=run.config.eval_cap))
+    return {federation.domain(i).name: value for i, value in zip(seen, values, strict=True) if value is not None}

@@ -30,6 +30,7 @@ class RunLog:
         self.scale = ACCURACY
         self.anchored = False
         self.tasks: list[str] = []
+        self.points: list[str] = []
         self.rounds_per_task = 0
         self.position = 0
         self.task = 0
@@ -65,7 +66,7 @@ class RunLog:
 
     @property
     def total_rounds(self) -> int:
-        return len(self.tasks) * self.rounds_per_task
+        return len(self.points) * self.rounds_per_task
 
     def add_line(self, line: bytes) -> None:
         """One line of the log; a line that cannot be used is noted and left out."""
@@ -102,6 +103,10 @@ class RunLog:
         if len(tasks) > MAX_TASKS:
             self._warn(f"the run has {len(tasks)} tasks; the page shows the first {MAX_TASKS}")
         self.tasks = [text_of(name) for name in tasks[:MAX_TASKS]]
+        visits = event.get("visits")
+        self.points = (
+            [text_of(name) for name in visits[:MAX_TASKS]] if isinstance(visits, list) and visits else self.tasks
+        )
         self.rounds_per_task = count_of(event["rounds"])
         self.grid = ParticipationGrid(count_of(event["clients"]))
         names = ("method", "benchmark", "seed", "clients", "num_weights", "num_buffers")

@@ -19,6 +19,7 @@ from flwr.serverapp import Grid
 from fedspecial.core.events import Event
 from fedspecial.core.messages import Tensors, Update
 from fedspecial.core.vector import FlatModel
+from fedspecial.data.stream_schedule import STREAM_ROUND
 from fedspecial.engine.aggregate import norm
 from fedspecial.engine.base import Messages, QueryReply, Reply, problem_with_result
 from fedspecial.engine.client import NO_SAMPLES, ClientRunner
@@ -69,7 +70,7 @@ class FlowerEngine:
             *(self.grid, self.plan, self.run, self.registry, self.payloads, self.refuse),
             *(self.versions, self.num_requests, lambda: self.collector.receipt),
         )
-        self._without_samples: set[tuple[int, int]] = set()
+        self._without_samples: set[tuple[object, int]] = set()
 
     # --- the interface of an engine ---------------------------------------------------------------------------
 
@@ -77,15 +78,17 @@ class FlowerEngine:
         self, task: int, round: int, clients: Sequence[int], messages: Messages, client_lr: float
     ) -> Iterator[Reply]:
         """A site without samples of the task gets one request in it and does not count for the quorum."""
-        able = [client for client in clients if (task, client) not in self._without_samples]
+        # In a stream with a time of its own, a site may get samples within a task, so it is asked again every round.
+        when = (task, messages(clients[0]).numbers.get(STREAM_ROUND)) if clients else (task, None)
+        able = [client for client in clients if (when, client) not in self._without_samples]
         self.collector.begin_round([self.plan.sites[client] for client in able])
         known = [SiteReply(client, NO_SAMPLES) for client in clients if client not in able]
         spec = RequestSpec(wire.TRAIN, client_lr=client_lr)
         for reply in in_order(clients, known, self.requests.with_retries(spec, able, messages)):
             if reply.problem == NO_SAMPLES:
-                self._without_samples.add((task, reply.client))
+                self._without_samples.add((when, reply.client))
             yield self._to_reply(reply, messages(reply.client).vectors)
-        able = [client for client in clients if (task, client) not in self._without_samples]
+        able = [client for client in clients if (when, client) not in self._without_samples]
         self.quorum_size = self.plan.policy.quorum_size(len(able))
 
     def query(self, query: Query) -> Iterator[QueryReply]:

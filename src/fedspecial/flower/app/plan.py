@@ -90,6 +90,10 @@ class FederationPlan:
         if resolved.method.simulation_only:
             raise InputError(f"method={resolved.method.name}: a reference method, which runs only in simulation")
         config, quorum = resolved.config, self.policy.quorum_size(resolved.config.clients_per_round)
+        if self.data is not None and config.stream != "sharp":
+            raise InputError(
+                f"stream={config.stream}: only for a trial with a benchmark; the sites' own data comes as it comes"
+            )
         if quorum < config.required_updates:
             raise InputError(
                 f"quorum={self.policy.quorum:g}: a round could end with {quorum} replies, but "

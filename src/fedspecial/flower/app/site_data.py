@@ -19,7 +19,7 @@ from fedspecial.data.samples import Domain, Samples
 from fedspecial.data.targets import check_targets, convert
 from fedspecial.errors import InputError
 from fedspecial.flower.app.plan import DataSpec, FederationPlan
-from fedspecial.runs.data import load_benchmark, make_federation
+from fedspecial.runs.data import load_benchmark, make_federation, stream_schedule
 
 
 def server_federation(plan: FederationPlan, resolved: RunSettings) -> Federation:
@@ -27,7 +27,8 @@ def server_federation(plan: FederationPlan, resolved: RunSettings) -> Federation
     if plan.data is None:
         return _trial(resolved)
     empty, targets = _no_samples(plan.data), resolved.objective.targets
-    return _federation(plan, plan.data, {name: Domain(name, empty, empty) for name in plan.tasks}, targets)
+    federation = _federation(plan, plan.data, {name: Domain(name, empty, empty) for name in plan.tasks}, targets)
+    return _with_schedule(federation, resolved.config)
 
 
 def site_federation(
@@ -42,7 +43,12 @@ def site_federation(
         name: _read_domain(paths[name], name, plan.data, resolved) if name in paths else Domain(name, empty, empty)
         for name in plan.tasks
     }
-    return _federation(plan, plan.data, domains, resolved.objective.targets)
+    federation = _federation(plan, plan.data, domains, resolved.objective.targets)
+    return _with_schedule(federation, resolved.config)
+
+
+def _with_schedule(federation: Federation, config: Config) -> Federation:
+    return replace(federation, schedule=stream_schedule(config, federation.benchmark))
 
 
 def _trial(resolved: RunSettings) -> Federation:
@@ -86,7 +92,7 @@ def _trial_share(federation: Federation, client: int) -> Federation:
     """Test samples are divided among the sites, so that together they test each sample once."""
     own = slice(client, None, federation.clients)
     domains = tuple(replace(d, test=d.test.take(own)) for d in federation.benchmark.domains)
-    return Federation(replace(federation.benchmark, domains=domains), federation.clients, federation.partition)
+    return replace(federation, benchmark=replace(federation.benchmark, domains=domains))
 
 
 def _federation(plan: FederationPlan, data: DataSpec, domains: Mapping[str, Domain], targets: TargetKind) -> Federation:
