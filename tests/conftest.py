@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,6 +22,9 @@ settings.load_profile("any-load")
 
 # Sums depend on the number of threads, and test workers with several threads each would compete for the cores.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# Background jobs of a shell ignore Ctrl-C, and so would every process that a test starts in order to interrupt it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # A run that learns two domains in well under a second and writes a checkpoint after every round.
 TINY = [

@@ -32,14 +32,15 @@ MAY_IMPORT = {
     "ui": {"theory", "report", "flower", "errors", "__version__"},
 }
 
-# The same between the parts of `flower`: `arrays` and `grid` are shared, and governance works without Flower.
+# The same between the parts of `flower`: `arrays`, `grid` and `logs` are shared, and governance works without Flower.
 FLOWER_MAY_IMPORT = {
     "arrays": set(),
     "grid": set(),
+    "logs": set(),
     "governance": set(),
-    "strategy": {"arrays", "governance"},
-    "app": {"arrays", "governance"},
-    "ops": {"arrays", "grid", "governance", "strategy", "app"},
+    "strategy": {"arrays", "governance", "logs"},
+    "app": {"arrays", "governance", "logs"},
+    "ops": {"arrays", "grid", "logs", "governance", "strategy", "app"},
 }
 
 

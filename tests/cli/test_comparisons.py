@@ -112,8 +112,6 @@ def test_ctrl_c_stops_all_runs_and_prints_how_to_continue(command: list[str], fo
         env=ENVIRONMENT,
         stderr=subprocess.PIPE,
         text=True,
-        # If the tests run in the background, child processes would inherit that SIGINT is ignored.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     try:
         while not (out / "special-25" / "checkpoint" / "checkpoint.json").exists():

@@ -12,16 +12,14 @@ import pytest
 import torch
 
 from fedspecial import Benchmark, Result, methods, resume
-from fedspecial.config import preset_settings
 from fedspecial.core.events import EXECUTION_EVENTS, RoundFinished, of_kind, read_events
 from fedspecial.core.messages import ClientState, ServerState
 from fedspecial.core.streams import stream
 from fedspecial.engine import inprocess
 from fedspecial.engine.checkpoint import load as load_checkpoint
 from fedspecial.engine.run import Run
-from fedspecial.errors import InputError
 from fedspecial.methods import base
-from fedspecial.methods.base import ProblemSpec
+from method_problems import IMAGE_MODEL, problem_for
 from toy_problems import begin, images, play, rotated_blobs
 from toy_problems import learn as learn_in
 
@@ -29,25 +27,6 @@ every_method = pytest.mark.parametrize("name", methods.names())
 FEDERATED = [name for name in methods.names() if not methods.find(name).simulation_only]
 """The methods for a federation; the laws of the reference methods are in tests/methods/test_reference_methods.py."""
 every_federated_method = pytest.mark.parametrize("name", FEDERATED)
-
-
-# The further networks are as small as possible: no test here depends on how well they learn.
-SMALL = {"generator_width": 4, "latent": 8, "synthetic": 8, "iterations": 3, "server_iterations": 2, "gan_size": 8}
-
-IMAGE_MODEL = {"model": "cnn", "width": 4}
-
-
-def problem_for(name: str) -> tuple[Benchmark, dict[str, Any]]:
-    """The benchmark and settings for a method: a table, or small images if the method needs images."""
-    sizes = {
-        k: v for k, v in preset_settings("digits-shift")["methods"].get(name, {}).items() if k not in ("lam", "mu")
-    }
-    sizes |= {k: v for k, v in SMALL.items() if k in {field.name for field in dataclasses.fields(methods.find(name))}}
-    try:
-        methods.find(name)().check_problem(ProblemSpec("table", (6,), 3, 4, features=8))
-    except InputError:
-        return images(tasks=3), {**IMAGE_MODEL, **sizes}
-    return rotated_blobs(), sizes
 
 
 def learn(

@@ -93,10 +93,7 @@ def test_an_error_of_the_server_reaches_the_user(tmp_path: Path) -> None:
 
 def demo(folder: Path) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "fedspecial.cli.main", "flower", "demo", "--out", str(folder)]
-    return subprocess.Popen(
-        command, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # background jobs of a shell ignore it
-    )  # fmt: skip
+    return subprocess.Popen(command, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
 def started_in(folder: Path) -> list[str]:

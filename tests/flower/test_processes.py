@@ -21,10 +21,8 @@ pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="pr
 STUBBORN = ["sh", "-c", "setsid sh -c 'trap \"\" TERM; while :; do sleep 0.2; done' & sleep 100"]
 
 SCRIPT = f"""
-import signal
 import sys
 from pathlib import Path
-signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs of a shell ignore it
 from fedspecial.flower.ops.processes import LocalFederation
 with LocalFederation(Path(sys.argv[1])) as federation:
     federation.start("stubborn", {STUBBORN!r})

@@ -20,6 +20,7 @@ KILLS, RESUMES = 10, 5
         "method=special",
         "method=special mu=0.5 optimizer=sgd momentum=0.9",
         "method=special-c",
+        "method=special mode=async buffer=1 latency=exponential drop_rate=0.2 max_staleness=3",
         "method=special-c model=cnn width=4 batch_norm=local",
         "method=special model=cnn width=4 batch_norm=local",
         "method=special model=cnn width=4 batch_norm=mean-only checkpoint_seconds=0.2",

@@ -26,6 +26,8 @@ def absolute_paths(settings: Mapping[str, Any], base: Path | None = None) -> Set
     for key in (*FILES, *NAMES_OR_FOLDERS):
         if isinstance(found.get(key), str):
             found[key] = _absolute(found[key], base)
+    if str(found.get("latency", "")).endswith(".csv"):  # otherwise the name of a distribution
+        found["latency"] = _absolute(found["latency"], base)
     for key in OBJECTS:
         file, colon, name = str(found.get(key, "")).rpartition(":")
         if isinstance(found.get(key), str) and colon and file.endswith(".py"):

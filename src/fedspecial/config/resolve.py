@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import TypeAdapter, ValidationError
 
 from fedspecial.config.aggregation_settings import check_aggregation
+from fedspecial.config.asynchrony_settings import check_asynchrony
 from fedspecial.config.paths import absolute_paths
 from fedspecial.config.privacy_settings import check_privacy
 from fedspecial.config.settings import Config
@@ -164,6 +165,7 @@ def resolve(
         method = _make_method(config.method, own)
     method.check_settings(adaptive=config.adaptive)
     check_aggregation(config, method)
+    check_asynchrony(config, method)
     check_privacy(config, method)
     check_detection(config, method)
     objective = objective or _find_objective(config)

@@ -14,6 +14,7 @@ from typing import Any, Literal
 from pydantic import ConfigDict, Field, model_validator
 
 from fedspecial.config.aggregation_settings import AggregationSettings
+from fedspecial.config.asynchrony_settings import AsynchronySettings
 from fedspecial.config.privacy_settings import PrivacySettings
 from fedspecial.config.stream_settings import StreamSettings, check_stream
 from fedspecial.config.values import (
@@ -28,7 +29,7 @@ from fedspecial.config.values import (
 )
 
 
-class Config(AggregationSettings, PrivacySettings, StreamSettings):
+class Config(AggregationSettings, AsynchronySettings, PrivacySettings, StreamSettings):
     """All settings of a run except the method's own hyper-parameters."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, coerce_numbers_to_str=True)
@@ -224,6 +225,15 @@ class Config(AggregationSettings, PrivacySettings, StreamSettings):
         age = round if self.client_lr_reset else (task - 1) * self.rounds + round
         return self.client_lr * self.client_lr_decay**age
 
+    @property
+    def steps_per_task(self) -> int:
+        """Server steps of a task; in asynchronous mode, where updates may be lost, about as many."""
+        return -(-self.rounds * self.clients_per_round // self.buffer_size) if self.asynchronous else self.rounds
+
+    @property
+    def buffer_size(self) -> int:
+        return self.buffer or self.clients_per_round
+
     def options_for(self, known: Collection[str]) -> Settings:
         """Options of the benchmark's reader. A reader with an option `encoder` gets the run's encoder by default."""
         return {"encoder": self.encoder, **self.options} if self.encoder and "encoder" in known else self.options
@@ -243,6 +253,11 @@ GROUPS: dict[str, tuple[str, ...]] = {
         *("server_optimizer_reset", "weighting", "batch_norm", "bank_temperature", "bank_size"),
     ),
     "Aggregation": ("aggregation", "max_faulty", "clip_norm", "norm_limit"),
+    "Asynchrony and time": (
+        *("mode", "buffer", "staleness", "staleness_exponent", "staleness_hinge", "max_staleness"),
+        *("staleness_normalise", "scale_steps", "latency", "latency_seconds", "latency_spread", "client_speed"),
+        *("availability", "drop_rate", "deadline_seconds", "quorum", "over_select"),
+    ),
     "Privacy": ("dp_clip", "dp_noise_multiplier", "dp_epsilon", "dp_delta"),
     "Model": ("model", "width", "encoder", "weights"),
     "Execution and output": (

@@ -83,6 +83,9 @@ def check_stream(config: Any) -> None:
 
 def check_detection(config: Any, method: Method) -> None:
     """Refuse a detector where it cannot be used: one line that names the setting."""
+    if config.asynchronous and (config.stream_width or config.detect != "none"):
+        field = f"detect={config.detect}" if config.detect != "none" else f"stream={config.stream}"
+        raise InputError(f"{field}: not with mode=async, in which there are no rounds to follow the stream by")
     if config.detect == "none":
         return
     if config.dp_clip is not None:

@@ -38,6 +38,7 @@ class Checkpoint:
     """What a checkpoint contains; tensors by the names of their blobs.
 
     on_device: which of the server's `tensors` are on the device of the model and not on the CPU
+    work: the simulated clock and the work that is in flight, see `in_flight.py`
     """
 
     position: Position
@@ -54,13 +55,15 @@ class Checkpoint:
     on_device: list[str] = field(default_factory=list)
     optimizer: dict[str, str] = field(default_factory=dict)
     update_norms: dict[str, list[float]] = field(default_factory=dict)
+    work: dict[str, Any] = field(default_factory=dict)
     detection: dict[str, Any] = field(default_factory=dict)
 
     def blobs(self) -> set[str]:
         """The files it refers to."""
         anchor = {self.anchor} if self.anchor else set()
         named = (self.models, self.tensors, self.clients, self.optimizer)
-        return {self.vector, *anchor, *(blob for blobs in named for blob in blobs.values())}
+        in_flight = self.work.get("blobs", [])
+        return {self.vector, *anchor, *in_flight, *(blob for blobs in named for blob in blobs.values())}
 
 
 class Checkpointer:
@@ -88,6 +91,10 @@ class Checkpointer:
             self._stored[name] = known
         return known[2]
 
+    def put_once(self, tensor: Tensor) -> str:
+        """Store a tensor that has no name and will not be written to."""
+        return self.blobs.put(pack({"data": tensor}))
+
     def save(
         self,
         position: Position,
@@ -98,6 +105,7 @@ class Checkpointer:
         server: ServerState,
         clients: dict[int, str],
         payloads: dict[str, Any],
+        work: dict[str, Any],
     ) -> None:
         began = time.perf_counter()
         checkpoint = Checkpoint(
@@ -114,6 +122,7 @@ class Checkpointer:
             sorted(name for name, tensor in server.tensors.items() if tensor.device.type != "cpu"),
             {name: self.put(f"optimizer/{name}", state) for name, state in server.optimizer.items()},
             server.update_norms,
+            work,
             {name: getattr(server, name) for name in _DETECTION},
         )
         self.blobs.sync()

@@ -19,6 +19,7 @@ from fedspecial.core.events import (
 )
 from fedspecial.data.absent_classes import absent_classes
 from fedspecial.engine import bank, detection, estimate, server_optimizer
+from fedspecial.engine.asynchronous import run_steps
 from fedspecial.engine.checkpoint import Position
 from fedspecial.engine.evaluate import further_metrics, main_values, majority_share
 from fedspecial.engine.head import grow
@@ -35,17 +36,24 @@ def learn(run: Run) -> None:
         if start == 0:
             run.place = Position(task, 0)
             _begin_task(run, task)
-        for round in range(start, run.config.rounds):  # line 4
-            if run.ends_early(task, round):
-                break
-            run_round(run, task, round)
-            if run.detects:
-                _detect_task(run)
-            if run.checkpointer.due():
-                run.checkpoint(Position(task, round + 1))
+        if run.config.asynchronous:
+            run_steps(run, task, start)
+        else:
+            _run_rounds(run, task, start)
         _end_task(run, task)
         run.checkpoint(Position(task + 1, 0))
     run.emit(RunFinished(run.model_sha256()))
+
+
+def _run_rounds(run: Run, task: int, start: int) -> None:
+    for round in range(start, run.config.rounds):  # line 4
+        if run.ends_early(task, round):
+            break
+        run_round(run, task, round)
+        if run.detects:
+            _detect_task(run)
+        if run.checkpointer.due():
+            run.checkpoint(Position(task, round + 1))
 
 
 def _begin_task(run: Run, task: int) -> None:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from statistics import fmean
-from typing import Any
+from typing import Any, Protocol
 
 from fedspecial.config import Config
 from fedspecial.core.events import RoundFinished, UpdateRefused
 from fedspecial.core.messages import BUFFERS, Broadcast, Tensors, Update
 from fedspecial.engine import estimate, robust, screening, server_optimizer
 from fedspecial.engine.aggregate import RunningMean, first_norm, norm
+from fedspecial.engine.base import Reply
 from fedspecial.engine.checkpoint import Position
 from fedspecial.engine.detection import ALARM_SHARE, FIRST_LOSS, alarm_share, observe
 from fedspecial.engine.evaluate import main_values
@@ -24,23 +25,66 @@ from fedspecial.errors import InputError
 from fedspecial.methods.base import RoundInfo, StepReport
 
 
+class Weights(Protocol):
+    """The weights of updates in the mean where they differ from those of a synchronous round."""
+
+    def factor(self, update: Update, weight: float) -> float:
+        """The factor of an update that is used, from its weight in a synchronous round."""
+        ...
+
+    def divisor(self) -> float:
+        """What the sum is divided by, after the last update."""
+        ...
+
+
+@dataclass(frozen=True)
+class StepPlan:
+    """How a server step is made.
+
+    scale: the share of a round that it stands for; γ_G is multiplied by it · evaluate: whether the model is evaluated
+    plain: whether the mean weighs no client more than others
+    """
+
+    client_lr: float
+    evaluate: bool
+    scale: float = 1.0
+    weights: Weights | None = None
+    plain: bool = True
+
+
 def run_round(run: Run, task: int, round: int) -> None:
     """One round: sample clients, train, average, server step, evaluate, record."""
     config, run.place = run.config, Position(task, round)
     task, round = run.learned_task.task, run.learned_task.round
-    clients = _sample_clients(run, task, round)  # line 5
-    if config.estimate:
+    clients = _timed(run, task, round, _sample_clients(run, task, round))  # line 5
+    if config.estimate and clients:
         run.emit(estimate.at_broadcast(run, task, round, clients))
+
+    def message(client: int) -> Broadcast:
+        return with_statistics(run, run.method.broadcast(run.server, client, task, round))
+
+    plan = StepPlan(client_lr_of(run, task, round), _evaluated(config, run.place.round))
+    replies = run.engine.train(task, round, clients, message, plan.client_lr)
+    apply_updates(run, task, round, clients, replies, plan)
+
+
+def apply_updates(
+    run: Run, task: int, round: int, clients: list[int], replies: Iterable[Reply], plan: StepPlan
+) -> None:
+    """Lines 6 to 18: have the clients train, average, server step, evaluate, record."""
+    config = run.config
+    if config.asynchronous:
+        run.place = Position(task, round)
     began = time.perf_counter()
-    stats, mean = _train_clients(run, task, round, clients)  # lines 6 to 15
-    stats.quorum = max(run.quorum(), config.required_updates)
+    stats, mean = _collect(run, task, round, replies, plan)  # lines 6 to 15
+    stats.quorum = max(run.quorum(), config.required_updates, config.quorum)
     server_began = time.perf_counter()
     report = StepReport()
     if not stats.held:
-        average = _average(run, task, round, mean)  # line 16
-        report = server_step(run, task, round, average, stats)  # lines 17 and 18
+        average = _average(run, task, round, mean, plan)  # line 16
+        report = server_step(run, task, round, average, stats, plan)  # lines 17 and 18
     ended = time.perf_counter()
-    accuracy = accuracy_after_round(run)
+    accuracy = _accuracy(run) if plan.evaluate else {}
     metrics = {**report.metrics, **(watch(run, stats.first_losses) if run.detects else {})}
     run.emit(
         RoundFinished(
@@ -48,15 +92,15 @@ def run_round(run: Run, task: int, round: int) -> None:
             round=run.place.round,
             clients=clients,
             clients_per_round=config.clients_per_round,
-            server_lr=config.server_lr_of(task),
-            client_lr=client_lr_of(run, task, round),
+            server_lr=config.server_lr_of(task) * plan.scale,
+            client_lr=plan.client_lr,
             **distances(run),
             lam=report.lam,
             mu=report.mu,
             accuracy=accuracy,
             metrics=metrics,
             begun=task if run.detects else None,
-            plain_sgd=_plain_sgd(config) and run.private is None,
+            plain_sgd=_plain_sgd(config) and plan.plain and run.private is None,
             seconds=ended - began,
             seconds_server=ended - server_began,
             **stats.fields(),
@@ -64,8 +108,18 @@ def run_round(run: Run, task: int, round: int) -> None:
     )
 
 
+def _timed(run: Run, task: int, round: int, asked: list[int]) -> list[int]:
+    """The clients whose updates are taken; with the simulated clock, the others of those asked are reported as lost."""
+    if run.work is None:
+        return asked
+    timed = run.work.time_round(task, round, asked)
+    for event in timed.events(run.place.task, run.place.round):
+        run.emit(event)
+    return timed.used
+
+
 def _sample_clients(run: Run, task: int, round: int) -> list[int]:
-    clients, count = run.federation.clients, run.config.clients_per_round
+    clients, count = run.federation.clients, run.config.over_select or run.config.clients_per_round
     if run.private:
         run.private.check_budget(count, clients)
         if run.private.sample:
@@ -73,26 +127,25 @@ def _sample_clients(run: Run, task: int, round: int) -> list[int]:
     return run.method.sample_clients(run.server, run.config.seed, task, round, clients, count)
 
 
-def _train_clients(
-    run: Run, task: int, round: int, clients: Sequence[int]
+def _collect(
+    run: Run, task: int, round: int, replies: Iterable[Reply], plan: StepPlan
 ) -> tuple[RoundStats, RunningMean | RobustMean]:
-    """Train these clients, and sum up or keep the updates that can be used."""
+    """Sum up or keep the updates that can be used."""
     config, stats = run.config, RoundStats(run.model.layout.num_weights)
     mean = RunningMean() if config.aggregation == "mean" else RobustMean(config)
-
-    def message(client: int) -> Broadcast:
-        return with_statistics(run, run.method.broadcast(run.server, client, task, round))
 
     def accept(update: Update) -> None:
         if config.clip_norm is not None:
             update = replace(update, deltas=robust.clip(update.deltas, config.clip_norm))
         stats.accept(update)
         run.method.receive(run.server, update)
-        by_samples = update.samples if config.weighting == "samples" else 1
-        mean.add(update.deltas, run.private.factor(update.deltas) if run.private else by_samples)
+        weight: float = update.samples if config.weighting == "samples" else 1
+        if plan.weights is not None:
+            weight = plan.weights.factor(update, weight)
+        mean.add(update.deltas, run.private.factor(update.deltas) if run.private else weight)
 
     held = HeldUpdates(run.checkpointer.folder) if config.norm_limit or config.aggregation != "mean" else None
-    for reply in run.engine.train(task, round, clients, message, client_lr_of(run, task, round)):
+    for reply in replies:
         problem = stats.count(reply)
         if problem is not None:
             run.emit(UpdateRefused(run.place.task, run.place.round, reply.client, problem))
@@ -120,9 +173,11 @@ def _accept_held(run: Run, task: int, round: int, held: HeldUpdates, accept: Cal
         accept(update)
 
 
-def _average(run: Run, task: int, round: int, mean: RunningMean | RobustMean) -> Tensors:
+def _average(run: Run, task: int, round: int, mean: RunningMean | RobustMean, plan: StepPlan) -> Tensors:
     """The mean of the updates; with differential privacy, their noisy sum over the planned number of clients."""
-    divisor = run.config.clients if run.config.weighting == "registered" else None
+    divisor: float | None = run.config.clients if run.config.weighting == "registered" else None
+    if plan.weights is not None:
+        divisor = plan.weights.divisor()
     if run.private and isinstance(mean, RunningMean):
         planned = run.config.clients_per_round
         run.emit(run.private.charge(task, round, planned, run.federation.clients))
@@ -131,15 +186,15 @@ def _average(run: Run, task: int, round: int, mean: RunningMean | RobustMean) ->
     return mean.result(divisor)
 
 
-def server_step(run: Run, task: int, round: int, average: Tensors, stats: RoundStats) -> StepReport:
+def server_step(run: Run, task: int, round: int, average: Tensors, stats: RoundStats, plan: StepPlan) -> StepReport:
     """Let the method compute the next model from the mean of the updates; its norms are added to `stats`."""
     config = run.config
     stats.delta_norm = first_norm(average, stats.num_weights)
     if config.server_optimizer != "sgd":
         server_optimizer.replace_deltas(config, run.server, average, stats.num_weights)
         stats.step_norm = first_norm(average, stats.num_weights)
-    rates = config.server_lr_of(task), client_lr_of(run, task, round)
-    info = RoundInfo(task, round, *rates, stats.mean_steps, config.adaptive, run.context(task))
+    rates = config.server_lr_of(task) * plan.scale, plan.client_lr
+    info = RoundInfo(task, round, *rates, stats.mean_steps, config.adaptive, run.context(task), plan.scale)
     report = run.method.server_step(run.server, average, info)
     if not isinstance(report, StepReport):
         raise InputError(
@@ -166,9 +221,9 @@ def _plain_sgd(config: Config) -> bool:
 
 def client_lr_of(run: Run, task: int, round: int) -> float:
     """γ_L of a round, as the method counts them; without a reset it decays over the whole run."""
-    return run.config.client_lr_of(
-        *((1, run.time) if run.detects and not run.config.client_lr_reset else (task, round))
-    )
+    if run.detects and not run.config.client_lr_reset:
+        return run.config.client_lr_of(1, run.time)
+    return run.config.client_lr_of(task, round)
 
 
 def watch(run: Run, losses: Mapping[int, float]) -> dict[str, float]:
@@ -178,12 +233,16 @@ def watch(run: Run, losses: Mapping[int, float]) -> dict[str, float]:
     return {**mean, ALARM_SHARE: alarm_share(run.server, run.config, run.time)}
 
 
-def accuracy_after_round(run: Run) -> dict[str, float]:
-    """The main metric on the domains seen so far, by name; empty in rounds that are not evaluated."""
-    every, finished, federation = run.config.eval_every, run.place.round + 1, run.federation
-    if not every or (finished % every and finished != run.config.rounds):
-        return {}
-    visits = run.place.task if federation.schedule is None else federation.schedule.visits_begun(run.time)
+def _evaluated(config: Config, round: int) -> bool:
+    every = config.eval_every
+    return bool(every) and ((round + 1) % every == 0 or round + 1 == config.rounds)
+
+
+def _accuracy(run: Run) -> dict[str, float]:
+    """The main metric on the domains seen so far, by name."""
+    federation = run.federation
+    schedule = None if run.config.asynchronous else federation.schedule  # its steps are no rounds of a stream
+    visits = run.place.task if schedule is None else schedule.visits_begun(run.time)
     seen = range(1, min(visits, federation.num_domains) + 1)
     values = main_values(run.objective, measure(run, run.learned_task.task, seen, cap=run.config.eval_cap))
     return {federation.domain(i).name: value for i, value in zip(seen, values, strict=True) if value is not None}

@@ -20,6 +20,7 @@ from fedspecial.data.stream_schedule import STREAM_ROUND
 from fedspecial.engine import bank
 from fedspecial.engine.base import Engine
 from fedspecial.engine.checkpoint import Checkpointer, Position
+from fedspecial.engine.in_flight import WorkInFlight
 from fedspecial.engine.privacy import PrivateAggregation
 from fedspecial.methods.base import Method, ProblemSpec, ServerContext
 from fedspecial.objectives.base import Objective, Scores
@@ -39,6 +40,7 @@ class Run:
              tasks are detected
     private: clipping, noise and accounting of differential privacy
     quorum:  with fewer usable updates than this, a round does not change the model; called after the last reply
+    work:    the simulated clock, and in asynchronous mode the work that is in flight
     """
 
     config: Config
@@ -59,6 +61,7 @@ class Run:
     ends_early: Callable[[int, int], bool] = lambda task, rounds: False
     quorum: Callable[[], int] = lambda: 1
     private: PrivateAggregation | None = None
+    work: WorkInFlight | None = None
     place: Position = field(default_factory=Position)
 
     @property
@@ -119,6 +122,7 @@ class Run:
             server=self.server,
             clients=clients,
             payloads=payloads,
+            work=self.work.to_json(self.checkpointer) if self.work else {},
         )
 
 

@@ -46,7 +46,11 @@ __all__ = [
 
 @dataclass(frozen=True)
 class RoundInfo:
-    """What the server knows about a round when it takes its step."""
+    """What the server knows about a round when it takes its step.
+
+    scale: the share of a round that an asynchronous step stands for; it is in `server_lr` already, and a method that
+           pulls the model at the server scales the pull by it too
+    """
 
     task: int
     round: int
@@ -55,6 +59,7 @@ class RoundInfo:
     mean_steps: float
     adaptive: bool = False
     context: ServerContext | None = None
+    scale: float = 1.0
 
 
 @dataclass(frozen=True)

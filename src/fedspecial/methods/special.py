@@ -91,4 +91,5 @@ class Special(Method):
         if self.mu is not None:
             return self.mu * path, self.mu
         assert self.lam is not None
-        return self.lam, None if info.adaptive or path == 0 else self.lam / path
+        lam = self.lam * info.scale
+        return lam, None if info.adaptive or path == 0 else lam / path

@@ -32,7 +32,7 @@ def bytes_per_client(rounds: Events, direction: str) -> float:
     total: int = sum(r[f"bytes_{direction}"] for r in rounds)
     if direction == "down":
         total -= sum(r["bytes_once"] for r in rounds)
-    return total / sum(len(r["clients"]) for r in rounds)
+    return total / max(1, sum(len(r["clients"]) for r in rounds))
 
 
 def bytes_once(rounds: Events, queries: Events, clients: int, tasks: int) -> float:

@@ -20,12 +20,24 @@ _TASKS = {
 """The hub's names for what a model does, by kind of data and objective."""
 
 
+SIMULATED = "a simulated federation"
+
+
 def model_card(
-    result: Result, *, command: str, licence: str, weights: int, model: str, kind: str, inputs: Sequence[str]
+    result: Result,
+    *,
+    command: str,
+    licence: str,
+    weights: int,
+    model: str,
+    kind: str,
+    inputs: Sequence[str],
+    trained_by: str = SIMULATED,
 ) -> str:
     """The model, its training data, its accuracy, and how to train it again; a valid card of the Hugging Face hub.
 
-    inputs: what the model needs to know about its inputs, and its classes, a line each
+    inputs:     what the model needs to know about its inputs, and its classes, a line each
+    trained_by: where the clients were, in words
     """
     scale, text = result.scale, result.scale.text
     what = "A classifier" if result.objective == "classification" else f"A model (objective: {result.objective})"
@@ -38,7 +50,7 @@ def model_card(
 
 # {model} trained with {result.method} on {result.benchmark}
 
-{what} with {weights:,} weights, trained by a simulated federation on {len(result.tasks)} domains in sequence:
+{what} with {weights:,} weights, trained by {trained_by} on {len(result.tasks)} domains in sequence:
 {" → ".join(result.tasks)}. Clients kept no data of earlier domains, unless the method stores samples.
 
 Each row shows the {scale.label} on all domains, after training on one more of them.

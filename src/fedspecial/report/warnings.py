@@ -36,7 +36,7 @@ def warnings_of(events: Events) -> list[str]:
         )
     found += _strong_pull(events, missed)
     found += _backward_transfer(matrix, missed, columns)
-    return found + _held_rounds(events) + _refused_updates(events)
+    return found + _held_rounds(events) + _refused_updates(events) + _lost_updates(events)
 
 
 def _not_learned(events: Events) -> Missed:
@@ -119,6 +119,16 @@ def _refused_updates(events: Events) -> list[str]:
     reason, count = reasons.most_common(1)[0]
     total = sum(reasons.values())
     return [f"{total} update{'s were' if total > 1 else ' was'} refused; the most frequent reason ({count}): {reason}"]
+
+
+def _lost_updates(events: Events) -> list[str]:
+    """Work of clients that was not used; over-selection loses some on purpose."""
+    reasons = Counter(event["reason"] for event in of_kind(events, "update_lost") if event["reason"] != "not needed")
+    if not reasons:
+        return []
+    shown = ", ".join(f"{reason} ({count})" for reason, count in reasons.most_common())
+    total = sum(reasons.values())
+    return [f"the work of clients was lost {total} time{'s' if total > 1 else ''}: {shown}"]
 
 
 def _percent(value: float) -> str:

@@ -25,7 +25,9 @@ from fedspecial.engine.base import Engine
 from fedspecial.engine.checkpoint import Checkpoint, Checkpointer, Position
 from fedspecial.engine.client import ClientRunner
 from fedspecial.engine.client_states import ClientStates
+from fedspecial.engine.clock import ClientClock
 from fedspecial.engine.head import wider_head
+from fedspecial.engine.in_flight import SimulatedWork
 from fedspecial.engine.inprocess import InProcess
 from fedspecial.engine.local import LocalTraining
 from fedspecial.engine.payloads import PayloadTracker
@@ -69,7 +71,15 @@ def prepare(
         private=private_aggregation(
             config, federation.num_tasks, federation.clients, read_events(log.path) if config.dp_clip else ()
         ),
+        work=_simulated_work(config, parts.checkpointer, saved) if config.has_clock and connect is None else None,
     )
+
+
+def _simulated_work(config: Config, checkpointer: Checkpointer, saved: Checkpoint | None) -> SimulatedWork:
+    work = SimulatedWork(ClientClock.of(config))
+    if saved is not None:
+        work.restore(saved.work, saved.position.task, checkpointer)
+    return work
 
 
 @dataclass(frozen=True)

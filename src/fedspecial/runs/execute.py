@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Iterable
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from fedspecial.engine.checkpoint import Checkpoint
 from fedspecial.engine.loop import learn
 from fedspecial.engine.run import Run
 from fedspecial.errors import InputError
-from fedspecial.report.model_card import model_card
+from fedspecial.report.model_card import SIMULATED, model_card
 from fedspecial.report.plots import draw_curves, draw_drift, draw_matrix
 from fedspecial.report.result import Result, result_of
 from fedspecial.runs import directory
@@ -93,19 +93,29 @@ def run_remaining(
         learn(run)
 
 
-def write_result(folder: Path, run: Run) -> Result:
+@dataclass(frozen=True)
+class Origin:
+    """What a model card says about where a model comes from, if not from `fedspecial run`."""
+
+    trained_by: str
+    command: str
+    licence: str
+
+
+def write_result(folder: Path, run: Run, origin: Origin | None = None) -> Result:
     """Derive every file from the events; result.json comes last and marks the run as finished."""
     events = read_events(folder / "events.jsonl")
     result = result_of(events)
     write_model(folder, run.model_state())
     card = model_card(
         result,
-        command=_command(run.config),
-        licence=run.federation.benchmark.licence,
+        command=origin.command if origin else _command(run.config),
+        licence=origin.licence if origin else run.federation.benchmark.licence,
         weights=run.model.layout.num_weights,
         model=short_name(run.config.model),
         kind=run.federation.benchmark.kind,
         inputs=run.federation.benchmark.schema.describe(),
+        trained_by=origin.trained_by if origin else SIMULATED,
     )
     write_atomic(folder / "README.md", card.encode())
     draw_matrix(result, folder / "matrix.png")
@@ -133,7 +143,7 @@ def _started(run: Run) -> RunStarted:
         benchmark.name,
         run.config.seed,
         benchmark.task_names,
-        run.config.rounds,
+        run.config.steps_per_task,
         run.federation.clients,
         layout.num_weights,
         layout.size - layout.num_weights,

@@ -8,13 +8,15 @@ from typing import Any
 
 import numpy as np
 
+from fedspecial.core import staleness as rules
 from fedspecial.theory import validation
 from fedspecial.theory.arrays import Vector, flat, flat_norm
 
 
 def staleness_weight(tau: float, alpha: float = 0.5) -> float:
     """(1 + tau)^-alpha: weight of a delta that was computed from the model tau versions ago."""
-    return float((1 + validation.nonnegative("tau", tau)) ** -validation.nonnegative("alpha", alpha))
+    validation.nonnegative("tau", tau)
+    return rules.staleness_weight(tau, "polynomial", validation.nonnegative("alpha", alpha))
 
 
 def aggregate_async(

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
-from fedspecial import __version__
 from fedspecial.errors import InputError
 from fedspecial.flower.app import wire
 from fedspecial.flower.app.plan import FederationPlan
@@ -60,7 +59,7 @@ def make_client_app(mods: Sequence[Mod] = ()) -> ClientApp:
             task_paths(plan.tasks, name, context.node_config)
         frozen = sites.get(message, context)[0].frozen_sha256() if request.frozen else ""
         client = plan.client_number(name)
-        header = ReplyHeader(name, client, request.task, request.round, release=__version__, frozen=frozen)
+        header = ReplyHeader(name, client, request.task, request.round, frozen=frozen)
         return wire.make_reply(message, header, {}, {})
 
     return app

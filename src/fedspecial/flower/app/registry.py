@@ -9,7 +9,6 @@ from collections.abc import Collection, Sequence
 from flwr.app import Message
 from flwr.serverapp import Grid
 
-from fedspecial import __version__
 from fedspecial.flower.app import wire
 from fedspecial.flower.app.wire import SiteRequest
 from fedspecial.flower.arrays import RefusedReply
@@ -105,5 +104,3 @@ class SiteRegistry:
         else:
             log.info("site %s connected (node %s)", header.site, node)
         self._claims[node] = header.client
-        if header.release != __version__:
-            log.warning("site %s runs fedspecial %s, the server %s", header.site, header.release, __version__)

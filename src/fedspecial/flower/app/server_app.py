@@ -30,6 +30,7 @@ from fedspecial.engine.payloads import PayloadTracker
 from fedspecial.engine.privacy import private_aggregation
 from fedspecial.engine.run import Run
 from fedspecial.errors import InputError
+from fedspecial.flower.app.cards import federation_origin
 from fedspecial.flower.app.engine import FlowerEngine
 from fedspecial.flower.app.plan import FederationPlan
 from fedspecial.flower.app.recorder import Recorder
@@ -38,6 +39,7 @@ from fedspecial.flower.app.task_control import requested_task_end
 from fedspecial.flower.app.watched_grid import FILE as SITES_FILE
 from fedspecial.flower.app.watched_grid import WatchedGrid
 from fedspecial.flower.governance.audit import read_lines
+from fedspecial.flower.logs import log_to_stderr
 from fedspecial.runs import directory
 from fedspecial.runs.build import prepare
 from fedspecial.runs.devices import torch_settings
@@ -57,7 +59,7 @@ def make_server_app(**settings: Any) -> ServerApp:
 
     @app.main()
     def main(grid: Grid, context: Context) -> None:
-        _log_to_stderr()
+        log_to_stderr()
         try:
             serve(grid, {**context.run_config, **settings})
         except InputError as error:
@@ -147,7 +149,7 @@ def _write_finished(folder: Path, run: Run, recorder: Recorder) -> None:
     """Write finished.json, and result.json if every domain could be tested."""
     rows = [event["accuracy"] for event in read_events(folder / "events.jsonl") if event["event"] == "task_finished"]
     if not any(value is None for row in rows for value in row):
-        write_result(folder, run)
+        write_result(folder, run, federation_origin(recorder.plan, run))
     content = {
         "model_sha256": run.model_sha256(),
         "matrix": rows,
@@ -184,13 +186,3 @@ def _check_settings(folder: Path, settings: Mapping[str, Any]) -> None:
     for key, value in settings.items():
         if key != "out" and found.get(key) != value:
             raise InputError(f"out={folder}: it contains a run with {key}={found.get(key)}, not {key}={value}")
-
-
-def _log_to_stderr() -> None:
-    """Flower configures only its own logger."""
-    if not log.handlers:
-        handler = logging.StreamHandler()
-        handler.setFormatter(logging.Formatter("%(asctime)s fedspecial %(levelname)s %(message)s"))
-        log.addHandler(handler)
-        log.setLevel(logging.INFO)
-        log.propagate = False

@@ -19,6 +19,9 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDic
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass as validated
 
+from fedspecial import __version__
+from fedspecial.errors import InputError
+from fedspecial.flower.app.release import release_problem
 from fedspecial.flower.arrays import (
     NamedArrays,
     RefusedReply,
@@ -61,6 +64,7 @@ class SiteRequest:
     version:  version under which the site stores the client state afterwards
     keep:     versions that the server may still return to
     audit:    the signed head of the server's audit log, a `Receipt`
+    release:  the server's version of fedspecial
     """
 
     run: str
@@ -81,6 +85,7 @@ class SiteRequest:
     complete: bool = False
     frozen: str = ""
     audit: dict[str, Any] = field(default_factory=dict)
+    release: str = __version__
 
 
 @validated(frozen=True, config=ConfigDict(strict=True, extra="forbid"))
@@ -92,6 +97,7 @@ class ReplyHeader:
     state_saved: the site stored a client state under the requested version
     counts:      task → correct predictions (0 if the objective is not classification) and number of samples
     metrics:     task → the metrics of the objective by name
+    release:     the site's version of fedspecial
     frozen:      hash of the frozen part of the site's model, in the reply to a request that contains the server's
     """
 
@@ -110,11 +116,16 @@ class ReplyHeader:
     paper_memory: Memory = 0
     counts: dict[Name, tuple[Bounded, Bounded]] = Field(default_factory=dict)
     metrics: dict[Name, Annotated[dict[Name, MetricValue], Field(max_length=1000)]] = Field(default_factory=dict)
-    release: Name = ""
+    release: Name = __version__
     frozen: Name = ""
 
 
-_HEADER = TypeAdapter(ReplyHeader)
+@validated(frozen=True, config=ConfigDict(strict=True, extra="ignore"))
+class _Release:
+    release: Name = ""
+
+
+_HEADER, _RELEASE = TypeAdapter(ReplyHeader), TypeAdapter(_Release)
 
 
 def make_request(
@@ -130,9 +141,13 @@ def make_request(
 
 
 def read_request(message: Message) -> tuple[str, SiteRequest]:
-    """(plan as JSON, request) of a message that a site received."""
+    """(plan as JSON, request) of a message that a site received; a server of another version is refused."""
     config = message.content["config"]
-    return str(config["plan"]), SiteRequest(**json.loads(str(config["request"])))
+    content = json.loads(str(config["request"]))
+    # Checked before the rest is read, because another version may have other fields.
+    if problem := release_problem(str(content.get("release", "")), "the server"):
+        raise InputError(problem)
+    return str(config["plan"]), SiteRequest(**content)
 
 
 def read_broadcast(message: Message, request: SiteRequest, payloads: Mapping[str, Tensor]) -> Broadcast:
@@ -168,12 +183,23 @@ def make_reply(message: Message, header: ReplyHeader, vectors: Tensors, uploads:
 def read_header(reply: Message) -> ReplyHeader:
     """The header of a reply; raises `RefusedReply` if it is invalid."""
     try:
-        return _HEADER.validate_json(str(reply.content["config"]["reply"]))
+        text = str(reply.content["config"]["reply"])
+        if problem := release_problem(_release(text), "the site"):
+            raise RefusedReply(problem)
+        return _HEADER.validate_json(text)
     except ValidationError as error:
         place = ".".join(str(part) for part in error.errors()[0]["loc"][:2])
         raise RefusedReply(one_line(f"the header of the reply is invalid ({place or 'not JSON'})")) from None
     except (KeyError, TypeError):
         raise RefusedReply("the header of the reply is missing") from None
+
+
+def _release(header: str) -> str:
+    """The version in a header, read before the rest, because another version may have other fields."""
+    try:
+        return one_line(_RELEASE.validate_json(header).release, 40)
+    except ValidationError:
+        return __version__  # the header is refused for what it is
 
 
 def read_header_for(reply: Message, request: SiteRequest) -> ReplyHeader:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import logging
 import math
+import sys
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
@@ -37,11 +38,12 @@ from fedspecial.flower.arrays import (
     record_to_arrays,
 )
 from fedspecial.flower.governance.round_record import SiteName
+from fedspecial.flower.logs import log_to_stderr
 from fedspecial.flower.strategy.replies import CheckedReplies, check_replies, permanent_names
 from fedspecial.methods.base import RoundInfo
 from fedspecial.methods.special import Special
 
-log = logging.getLogger("fedspecial")
+log = logging.getLogger("fedspecial.flower")
 
 
 class RoundError(RuntimeError):
@@ -95,6 +97,7 @@ class SpecialStrategy(Strategy):
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
+        self._refuse_wrapper(sys._getframe(1).f_locals.get("self"))
         if self.task == 0 or self.rounds_done == self.rounds_per_task:
             self.begin_task()
         self.theta = record_to_arrays(arrays)
@@ -172,7 +175,20 @@ class SpecialStrategy(Strategy):
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
         return self.inner.aggregate_evaluate(server_round, replies)
 
+    def _refuse_wrapper(self, caller: object) -> None:
+        """A strategy around this one would change the model after the server step, or add noise to it.
+
+        Flower gives a strategy no other way to know that it is wrapped than who calls it.
+        """
+        if isinstance(caller, Strategy) and caller is not self:
+            raise InputError(
+                f"strategy={type(caller).__name__}: SpecialStrategy must be outermost; write "
+                f"SpecialStrategy({type(caller).__name__}(…)), not {type(caller).__name__}(SpecialStrategy(…))"
+            )
+
     def summary(self) -> None:
+        log_to_stderr()
+        self._refuse_wrapper(sys._getframe(1).f_locals.get("self"))
         rounds = f"rounds_per_task={self.rounds_per_task}" if self.rounds_per_task else "tasks started by begin_task()"
         log.info("SPECIAL: lam=%g, server_lr=%g, %s, quorum=%g", self.lam, self.server_lr, rounds, self.quorum)
         self.inner.summary()
