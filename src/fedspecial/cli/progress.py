@@ -18,11 +18,11 @@ from fedspecial.core.events import (
     RoundFinished,
     RunResumed,
     RunStarted,
-    TaskDetected,
     TaskStarted,
     UpdateRefused,
     WorkerLost,
 )
+from fedspecial.core.stream_events import TaskDetected
 from fedspecial.report.scale import ACCURACY, Scale
 
 

@@ -172,22 +172,6 @@ class RoundFinished:
 
 
 @dataclass(frozen=True)
-class TaskDetected:
-    """The detectors of the clients raised the alarm after this round: another task begins, which is the number `begun`.
-
-    task, round: where the stream is · at: the same round, counted over the whole run from 0
-    share: of the clients of the last rounds, those whose alarm was up
-    """
-
-    event: ClassVar[str] = "task_detected"
-    task: int
-    round: int
-    at: int
-    begun: int
-    share: float
-
-
-@dataclass(frozen=True)
 class QueryFinished:
     """Clients answered a query at the start or the end of a task; bytes are the sum over these clients."""
 

@@ -11,12 +11,12 @@ from fedspecial.core.events import (
     QueryFinished,
     RunFinished,
     TaskBoundary,
-    TaskDetected,
     TaskFinished,
     TaskStarted,
     UpdateRefused,
     read_events,
 )
+from fedspecial.core.stream_events import TaskDetected
 from fedspecial.data.absent_classes import absent_classes
 from fedspecial.engine import bank, detection, estimate, server_optimizer
 from fedspecial.engine.asynchronous import run_steps
