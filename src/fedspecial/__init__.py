@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from fedspecial.runs.api import resume, run
     from fedspecial.runs.compare import Comparison, compare
     from fedspecial.runs.evaluate import evaluate
+    from fedspecial.runs.extend import extend
     from fedspecial.runs.load import TrainedModel, load
     from fedspecial.runs.tune import Tuned, tune
 
@@ -84,6 +85,7 @@ __all__ = [
     "__version__",
     "compare",
     "evaluate",
+    "extend",
     "load",
     "resume",
     "run",
@@ -113,6 +115,7 @@ _MODULES = {
     "runs.api": ("resume", "run"),
     "runs.compare": ("Comparison", "compare"),
     "runs.evaluate": ("evaluate",),
+    "runs.extend": ("extend",),
     "runs.load": ("TrainedModel", "load"),
     "runs.tune": ("Tuned", "tune"),
 }

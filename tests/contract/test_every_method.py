@@ -145,7 +145,9 @@ def test_identical_clients_equal_one_client(name: str, tmp_path: Path, monkeypat
 
     Only in the first task: what a client stores for later tasks may depend on the other clients.
     """
-    monkeypatch.setattr(inprocess, "stream", lambda seed, purpose, *keys: stream(seed, purpose, *keys[:-1]))
+    monkeypatch.setattr(
+        inprocess, "batch_order", lambda seed, task, round, client: stream(seed, "batches", task, round)
+    )
     problem, settings = problem_for(name)
     problem = dataclasses.replace(problem, domains=problem.domains[:1])
     rows, shas = torch.arange(24).numpy(), []

@@ -33,8 +33,8 @@ def learn(run: Run) -> None:
     first = run.position
     for task in range(first.task, run.federation.num_tasks + 1):  # line 2
         start = first.round if task == first.task else 0
+        run.place = Position(task, max(0, start - 1))  # the last round, where only the end of the task is left
         if start == 0:
-            run.place = Position(task, 0)
             _begin_task(run, task)
         if run.config.asynchronous:
             run_steps(run, task, start)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedspecial.core.events import of_kind
+from fedspecial.core.extension import task_names
 from fedspecial.core.files import write_atomic
 from fedspecial.metrics.matrix import Matrix
 from fedspecial.report.result import Result
@@ -77,9 +78,10 @@ def draw_curves(events: Sequence[dict[str, Any]], path: Path) -> None:
     scale = Scale.of(started["metric"]) if "metric" in started else ACCURACY
     figure = Figure(figsize=(8.6, 3.6), layout="constrained")
     axes = figure.add_subplot()
-    per_task, visits = started["rounds"], started.get("visits") or started["tasks"]
-    colours = {name: f"C{number}" for number, name in enumerate(started["tasks"])}
-    for name in started["tasks"]:
+    per_task, tasks = started["rounds"], task_names(events)
+    visits = started.get("visits") or tasks
+    colours = {name: f"C{number}" for number, name in enumerate(tasks)}
+    for name in tasks:
         points = [
             ((r["task"] - 1) * per_task + r["round"] + 1, scale.factor * r["accuracy"][name])
             for r in rounds

@@ -81,9 +81,13 @@ class RunFiles:
         }
 
     def matrix(self) -> dict[str, Any]:
-        """The rows of the accuracy matrix that exist so far; None for tasks that are not finished."""
-        tasks, points = self.log.tasks, self.log.points
-        rows = [self.log.matrix.get(task) for task in range(1, len(points) + 1)]
+        """The rows of the accuracy matrix that exist so far; None for tasks that are not finished, and for domains by
+        which the run was extended later."""
+        tasks, points, found = self.log.tasks, self.log.points, self.log.matrix
+        rows = [
+            None if (row := found.get(task)) is None else row + [None] * (len(tasks) - len(row))
+            for task in range(1, len(points) + 1)
+        ]
         return {"tasks": tasks, "points": points, "rows": rows}
 
     def results(self) -> dict[str, Any]:

@@ -121,19 +121,20 @@ class RoundNorms:
         return self.server_lr * (self.delta_norm if self.step_norm is None else self.step_norm)
 
 
+RTOL = 1e-5
+"""Allows for rounding in the norms and for nothing else. The norms of a run have a relative error below 1e-6 for up to
+10^8 weights, and an inequality has such norms on both sides. 1e-5 is five times that, and far below any error of a
+formula."""
+
+
 @dataclass(frozen=True)
 class Assumptions:
-    """What the bounds may use beyond the norms of the run.
-
-    ``rtol`` allows for rounding in the norms and for nothing else. The norms of a run have a relative error below
-    1e-6 for up to 10^8 weights, and an inequality has such norms on both sides. 1e-5 is five times that, and far
-    below any error of a formula.
-    """
+    """What the bounds may use beyond the norms of the run. ``rtol``: how far an inequality may be off by rounding."""
 
     grad_bound: float | None = None
     delta_clip: float | None = None
     consts: Constants | None = None
-    rtol: float = 1e-5
+    rtol: float = RTOL
 
 
 class BoundTracker:

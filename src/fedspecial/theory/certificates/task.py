@@ -16,7 +16,14 @@ from typing import Any
 from fedspecial.core.events import Estimate
 from fedspecial.theory import validation
 from fedspecial.theory.arrays import flat, flat_norm
-from fedspecial.theory.certificates.round import Assumptions, BoundTracker, RoundCertificate, RoundNorms, Violation
+from fedspecial.theory.certificates.round import (
+    RTOL,
+    Assumptions,
+    BoundTracker,
+    RoundCertificate,
+    RoundNorms,
+    Violation,
+)
 from fedspecial.theory.constants import Constants, RoundConfig
 
 SCOPE = "weights only; BatchNorm running statistics are excluded"
@@ -120,7 +127,7 @@ class DriftMonitor:
         grad_bound: float | None = None,
         delta_clip: float | None = None,
         consts: Constants | None = None,
-        rtol: float = 1e-5,
+        rtol: float = RTOL,
     ) -> None:
         self._anchor = flat(anchor)
         self._cfg = cfg
@@ -172,7 +179,7 @@ def certify(
     grad_bound: float | None = None,
     delta_clip: float | None = None,
     consts: Constants | None = None,
-    rtol: float = 1e-5,
+    rtol: float = RTOL,
 ) -> list[TaskCertificate]:
     """One certificate per task, from the events of a run. Only events with ``event == "round"`` are used.
 
