@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Protocol
 
+from fedspecial.core.anchored import AnchoredPart
+
 
 class Event(Protocol):
     event: ClassVar[str]
@@ -23,11 +25,8 @@ class Event(Protocol):
 @dataclass(frozen=True)
 class RunStarted:
     """metric: name and range of the main metric of the objective; the fields `accuracy` of other events contain it
-
-    tasks: the domains. visits: the domains in the order in which they are learned, where they return; otherwise empty.
-    borders: the rounds, counted over the whole run from 0, in which another domain begins, where tasks are detected.
-    change_rounds: rounds around a border in which the data of clients changes; 0 where the border is sharp.
-    """
+    visits: the domains as they are learned, where they return. borders: the rounds in which another domain begins
+    (where tasks are detected). change_rounds: rounds around a border in which clients change."""
 
     event: ClassVar[str] = "run_started"
     method: str
@@ -135,6 +134,7 @@ class RoundFinished:
     largest gradient of the local steps, where constants are estimated. metrics: further numbers of the method.
     max_client_delta is None with differential privacy, where no number of a single update is recorded.
     step_norm: norm of what the server multiplied by server_lr, where a server optimizer made it of the mean delta.
+    anchored: where each weight has its own strength; lam is then the smallest of all.
     begun: where tasks are detected, how many have begun; `task` and `round` then say where the stream is.
     """
 
@@ -165,6 +165,7 @@ class RoundFinished:
     theta_norm: float | None = None
     max_grad: float | None = None
     step_norm: float | None = None
+    anchored: AnchoredPart | None = None
     plain_sgd: bool = True
     begun: int | None = None
     seconds: float = 0.0

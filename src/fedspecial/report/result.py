@@ -178,7 +178,7 @@ def result_of(events: Sequence[dict[str, Any]]) -> Result:
         bytes_once=costs.bytes_once(rounds, of_kind(events, "query"), started["clients"], len(finished)),
         client_memory_bytes=costs.largest(rounds, "client_memory_bytes"),
         client_memory_paper_bytes=costs.largest(rounds, "client_memory_paper_bytes"),
-        lam=fmean(r["lam"] for r in anchored) if anchored else started["hyperparameters"].get("lam"),
+        lam=fmean(r["lam"] for r in anchored) if anchored else _given_lam(started["hyperparameters"].get("lam")),
         mu=_mean_where_defined(anchored, "mu"),
         drift=rounds[-1]["drift"],
         refused_updates=len(of_kind(events, "update_refused")),
@@ -206,6 +206,11 @@ def result_of(events: Sequence[dict[str, Any]]) -> Result:
         server_lrs=list({r.get("begun") or r["task"]: r["server_lr"] for r in rounds}.values()),
         detection=_detection(events, started, len(rounds)),
     )
+
+
+def _given_lam(lam: Any) -> float | None:
+    """λ as it was given; nothing where it is measured during the run (`lam=auto`)."""
+    return None if isinstance(lam, str) else lam
 
 
 def _detection(events: Sequence[dict[str, Any]], started: Mapping[str, Any], rounds: int) -> dict[str, Any] | None:

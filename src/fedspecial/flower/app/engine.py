@@ -117,7 +117,8 @@ class FlowerEngine:
     ) -> list[Scores | None]:
         """Accuracy over all test samples of all sites; other metrics are the mean of the sites' own, weighted by their
         test samples, because predictions stay at the sites. None for a domain that no site can test."""
-        found: dict[int, SiteScores] = {task: SiteScores(self.runner.objective) for task in tasks}
+        share = self.plan.policy.max_site_share
+        found: dict[int, SiteScores] = {task: SiteScores(self.runner.objective, share) for task in tasks}
         clients = list(range(len(self.plan.sites)))
         spec = RequestSpec(wire.EVALUATE, tasks=tuple(tasks), cap=cap, masked=masked, complete=complete)
         for reply in in_order(clients, self.requests.with_retries(spec, clients, messages)):
@@ -127,6 +128,11 @@ class FlowerEngine:
                 self.refuse(reply.client, wire.one_line(f"task {name} is not tested: {reason}"), False)
             for task in tasks:
                 found[task].add(self.plan.sites[reply.client], reply.header, task)
+        for task, scores in found.items():
+            for site in scores.capped_sites():
+                log.warning(
+                    "site %s: its test samples of task %d count as %g %% (max_site_share)", site, task, 100 * share
+                )
         if cap is None and not masked:
             self.scores = {self.runner.federation.domain(task).name: s.by_site for task, s in found.items()}
         return [scores.together() for scores in found.values()]
