@@ -67,6 +67,9 @@ def extend(
     """
     folder = Path(folder)
     settings = directory.settings(folder) | execution_settings(execution, "an extension keeps the settings of its run")
+    for key, plain in (("stream", "sharp"), ("detect", "none")):
+        if (value := settings.get(key, plain)) != plain:
+            raise InputError(f"{key}={value}: the run of {folder} cannot be extended: its stream ends with its domains")
     given = [domains] if isinstance(domains, str) or not isinstance(domains, Sequence) else list(domains)
     joined = _joined(settings, given, benchmark, classes)
     objects = Objects.of(joined, model, method, objective)
@@ -74,7 +77,7 @@ def extend(
     names = [part if isinstance(part, str) else part.name for part in given]
     with directory.claimed(folder):
         _check_names(folder, names)
-        _check_method(settings, objects)
+        _check_settings(settings, objects)
         return continue_run(folder, settings, objects, listeners, progress, names)
 
 
@@ -93,9 +96,15 @@ def _check_names(folder: Path, names: Sequence[str]) -> None:
             raise InputError(f"domain '{name}': it is given twice")
 
 
-def _check_method(settings: Settings, objects: Objects) -> None:
+def _check_settings(settings: Settings, objects: Objects) -> None:
     from fedspecial import methods
 
+    for key, needed in (("stream", "sharp"), ("detect", "none")):
+        if settings.get(key, needed) != needed:
+            raise InputError(
+                f"{key}={settings[key]}: its borders depend on the domains that follow, so the run cannot be extended; "
+                f"only a run with {key}={needed} can"
+            )
     found = objects.method or methods.find(str(settings["method"]))
     if found.all_domains:
         raise InputError(

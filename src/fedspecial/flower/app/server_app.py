@@ -43,6 +43,7 @@ from fedspecial.flower.app.watched_grid import FILE as SITES_FILE
 from fedspecial.flower.app.watched_grid import WatchedGrid
 from fedspecial.flower.governance.audit import AuditLog, read_lines
 from fedspecial.flower.governance.signing import open_signer
+from fedspecial.flower.governance.site_keys import SiteKeys
 from fedspecial.flower.logs import log_to_stderr
 from fedspecial.runs import directory
 from fedspecial.runs.build import prepare
@@ -104,7 +105,8 @@ def _serve_members(grid: Grid, folder: Path, plan: FederationPlan, listeners: tu
     if saved is not None:
         _record_members(folder, resolved.flat(), data)
     recorder = Recorder(folder, plan, members.run, saved.payloads.get("audit_head", "") if saved else "")
-    watched = WatchedGrid(grid, folder / SITES_FILE, plan.sites)
+    keys = SiteKeys(folder, plan.sites, recorder.append)
+    watched = WatchedGrid(grid, folder / SITES_FILE, plan.sites, keys.admit)
     connect = _make_connect(watched, plan, plan_for_sites(plan, resolved), members.run, recorder)
     run = prepare(folder, resolved, federation, None, saved, (recorder.listen, *listeners), connect)
 

@@ -87,7 +87,8 @@ export class ComparePage {
     const own = this.differing.filter((key) => !NOT_COMPARED.has(key));
     const groups = new Map();
     for (const [run, one] of all) {
-      const named = [one.row.method, ...own.filter((key) => key !== "method").map((key) => `${key}=${one.settings[key] ?? "–"}`)];
+      const known = own.filter((key) => key !== "method" && one.settings[key] !== undefined); // the others are of other methods
+      const named = [one.row.method, ...known.map((key) => `${key}=${one.settings[key]}`)];
       const label = Object.keys(one.settings).length ? named.join(" ") : one.row.method;
       const key = JSON.stringify([one.row.benchmark, label]);
       if (!groups.has(key)) groups.set(key, { label, number: groups.size, benchmark: one.row.benchmark, members: [] });
@@ -174,9 +175,9 @@ export class ComparePage {
     }
     this.groups.forEach((group, i) => {
       const matrices = group.members.map(([, one]) => one.matrix);
-      const { tasks } = matrices[0];
-      const rows = tasks.map((_, r) => tasks.map((_, c) => meanStd(matrices.map((matrix) => matrix.rows[r]?.[c] ?? null))?.mean ?? null));
-      this.maps[i].update(tasks, rows, this.scale);
+      const { tasks, points } = matrices[0];
+      const rows = points.map((_, r) => tasks.map((_, c) => meanStd(matrices.map((matrix) => matrix.rows[r]?.[c] ?? null))?.mean ?? null));
+      this.maps[i].update(tasks, rows, this.scale, points);
     });
   }
 
