@@ -25,6 +25,7 @@ from fedspecial.flower.grid import InProcessGrid
 pytestmark = pytest.mark.usefixtures("unpictured")
 
 SITES, TASKS = ("north", "south", "west", "east"), ("first", "second", "third")
+GATE = {"on_refused_model": "continue"}  # most of these models hardly learn; only one test is about the gate
 FAST = ("special", "srfdil", "pfeddil")
 FEDERATED = [name for name in methods.names() if not methods.find(name).simulation_only]
 every_method = pytest.mark.parametrize(
@@ -55,7 +56,7 @@ def federate(
     config = {
         **{"sites": "north,south,west", "tasks": "first,second", "classes": "a,b", "shape": "3,8,8", "kind": "image"},
         **{"method": method, "model": "cnn", "width": 4, "rounds": 2, "client_lr": 0.05, "batch_size": 8},
-        **{"local_epochs": 1, "eval_every": 0, **own, **POLICY, **settings, "out": str(folder / "run")},
+        **{"local_epochs": 1, "eval_every": 0, **own, **POLICY, **GATE, **settings, "out": str(folder / "run")},
     }
     return serve(grid or grid_of(folder), config, (listener,) if listener else ())
 
@@ -167,6 +168,17 @@ def test_a_server_killed_while_it_applies_a_change_notes_it_once(tmp_path: Path)
 
 def _killed(self: Membership, folder: Path) -> None:
     raise KeyboardInterrupt
+
+
+def test_a_task_is_not_learned_from_a_refused_model(tmp_path: Path) -> None:
+    grid = grid_of(tmp_path)
+    settings = {"grid": grid, "tasks": "first", "rounds": 1, "min_accuracy": 1.0, "on_refused_model": "stop"}
+    run = federate(tmp_path, **settings)  # its only model is refused; there was no next task to stop before
+    request_change(run, "task_added", "second")
+    with pytest.raises(InputError, match="on_refused_model=stop: the gate refused the model of task 1"):
+        federate(tmp_path, **settings)
+    federate(tmp_path, **{**settings, "on_refused_model": "continue"})
+    assert len(finished(run)["matrix"]) == 2
 
 
 def test_bad_changes_are_refused_in_one_line_and_leave_nothing(tmp_path: Path) -> None:

@@ -99,12 +99,6 @@ def _check_names(folder: Path, names: Sequence[str]) -> None:
 def _check_settings(settings: Settings, objects: Objects) -> None:
     from fedspecial import methods
 
-    for key, needed in (("stream", "sharp"), ("detect", "none")):
-        if settings.get(key, needed) != needed:
-            raise InputError(
-                f"{key}={settings[key]}: its borders depend on the domains that follow, so the run cannot be extended; "
-                f"only a run with {key}={needed} can"
-            )
     found = objects.method or methods.find(str(settings["method"]))
     if found.all_domains:
         raise InputError(
