@@ -33,6 +33,7 @@ NO_REPLY = "no reply before the deadline"
 @dataclass
 class SiteRequests:
     """
+    plan_json:    what the sites receive of the plan
     run:          identifier of the run
     versions:     client → version of its client state at the site
     num_requests: number of request batches so far; it makes versions unique
@@ -42,6 +43,7 @@ class SiteRequests:
 
     grid: Grid
     plan: FederationPlan
+    plan_json: str
     run: str
     registry: SiteRegistry
     payloads: PayloadTracker
@@ -51,7 +53,6 @@ class SiteRequests:
     receipt: Callable[[], dict[str, Any]] = dict
 
     def __post_init__(self) -> None:
-        self._plan_json = self.plan.to_json()
         self._transport = Transport(self.grid, lambda client, reason: self.refuse(client, reason, True))
         self._checkpointed = (dict(self.versions), dict(self.versions))  # versions in the last two checkpoints
 
@@ -118,7 +119,7 @@ class SiteRequests:
             key = tuple((name, id(tensor)) for name, tensor in broadcast.vectors.items())
             if key not in records:  # vectors that go to all sites are serialized once
                 records[key] = wire.tensors_to_record(broadcast.vectors)
-            outgoing[client] = wire.make_request(spec.kind, nodes[client], self._plan_json, request, records[key], new)
+            outgoing[client] = wire.make_request(spec.kind, nodes[client], self.plan_json, request, records[key], new)
             once = sum(tensor.numel() * tensor.element_size() for tensor in new.values())
             sent[client] = SentRequest(request, broadcast, wire.message_size(outgoing[client]), once)
         max_bytes = self.plan.policy.max_reply_megabytes * 1e6
