@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from fedspecial.methods.pfeddil import PFedDil
     from fedspecial.methods.special import Special
     from fedspecial.methods.special_c import SpecialC
+    from fedspecial.methods.special_plus import SpecialPlus
     from fedspecial.methods.srfdil import SrFdil
     from fedspecial.objectives.base import Metric, Objective
     from fedspecial.report.result import Result
@@ -77,6 +78,7 @@ __all__ = [
     "ServerState",
     "Special",
     "SpecialC",
+    "SpecialPlus",
     "SrFdil",
     "StepReport",
     "TrainedModel",
@@ -109,6 +111,7 @@ _MODULES = {
     "methods.pfeddil": ("PFedDil",),
     "methods.special": ("Special",),
     "methods.special_c": ("SpecialC",),
+    "methods.special_plus": ("SpecialPlus",),
     "methods.srfdil": ("SrFdil",),
     "objectives.base": ("Metric", "Objective"),
     "report.result": ("Result",),

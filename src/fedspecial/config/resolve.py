@@ -1,8 +1,9 @@
 """From the settings that a user gives to the complete settings of a run.
 
 Sources in order of precedence, later ones winning: the defaults of `Config` (the paper's), the benchmark's preset, the
-preset's settings for the method, the user's file, the user's settings. `merge_settings` needs no torch, so that a run
-can record its settings before anything slow is imported; `resolve` also checks the method's own settings.
+method's defaults for settings of the run (`methods.run_defaults`), the preset's settings for the method, the user's
+file, the user's settings. `merge_settings` needs no torch, so that a run can record its settings before anything slow
+is imported; `resolve` also checks the method's own settings.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from fedspecial.config.paths import absolute_paths
 from fedspecial.config.privacy_settings import check_privacy
 from fedspecial.config.settings import Config
 from fedspecial.config.sources import preset_settings
+from fedspecial.config.stream_settings import check_detection
 from fedspecial.config.values import Settings, is_given_object, plain_value
 from fedspecial.errors import InputError, did_you_mean
 
@@ -52,11 +54,12 @@ def merge_settings(given: Mapping[str, Any]) -> Settings:
     preset = {} if is_given_object(chosen) else preset_settings(str(chosen))
     preset |= _settings_for_kind(preset.pop("kinds", {}), preset, settings)
     by_method = [preset.pop("methods", {}), settings.pop("methods", {})]
+    from fedspecial import methods, objectives
+
+    preset |= methods.run_defaults(str(settings.get("method", Config().method)))
     base = {**preset, **{k: v for k, v in settings.items() if k != "benchmark" or "benchmark" not in preset}}
     base |= _dependent_settings(settings, preset)
     config = check_common({k: v for k, v in base.items() if k in Config.model_fields})
-    from fedspecial import methods, objectives
-
     methods.check_name(config.method)
     if isinstance(config.objective, str):
         objectives.check_name(config.objective)
@@ -166,6 +169,7 @@ def resolve(
     check_aggregation(config, method)
     check_asynchrony(config, method)
     check_privacy(config, method)
+    check_detection(config, method)
     objective = objective or _find_objective(config)
     if type(method).needs_class_scores and not objective.class_scores:
         raise InputError(

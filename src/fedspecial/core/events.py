@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Protocol
 
+from fedspecial.core.anchored import AnchoredPart
+
 
 class Event(Protocol):
     event: ClassVar[str]
@@ -22,7 +24,9 @@ class Event(Protocol):
 
 @dataclass(frozen=True)
 class RunStarted:
-    """metric: name and range of the main metric of the objective; the fields `accuracy` of other events contain it"""
+    """metric: name and range of the main metric of the objective; the fields `accuracy` of other events contain it
+    visits: the domains as they are learned, where they return. borders: the rounds in which another domain begins
+    (where tasks are detected). change_rounds: rounds around a border in which clients change."""
 
     event: ClassVar[str] = "run_started"
     method: str
@@ -41,6 +45,11 @@ class RunStarted:
     num_frozen: int = 0
     frozen_sha256: str | None = None
     all_domains: bool = False
+    stream: str = "sharp"
+    visits: list[str] = field(default_factory=list)
+    change_rounds: int = 0
+    detect: str = "none"
+    borders: list[int] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -125,6 +134,8 @@ class RoundFinished:
     largest gradient of the local steps, where constants are estimated. metrics: further numbers of the method.
     max_client_delta is None with differential privacy, where no number of a single update is recorded.
     step_norm: norm of what the server multiplied by server_lr, where a server optimizer made it of the mean delta.
+    anchored: where each weight has its own strength; lam is then the smallest of all.
+    begun: where tasks are detected, how many have begun; `task` and `round` then say where the stream is.
     """
 
     event: ClassVar[str] = "round"
@@ -154,7 +165,9 @@ class RoundFinished:
     theta_norm: float | None = None
     max_grad: float | None = None
     step_norm: float | None = None
+    anchored: AnchoredPart | None = None
     plain_sgd: bool = True
+    begun: int | None = None
     seconds: float = 0.0
     seconds_server: float = 0.0
 

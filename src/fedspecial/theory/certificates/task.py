@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from fedspecial.core.anchored import AnchoredPart
 from fedspecial.core.events import Estimate
 from fedspecial.theory import validation
 from fedspecial.theory.arrays import flat, flat_norm
@@ -92,6 +93,7 @@ class TaskCertificate:
             "violated": [violation.to_dict() for violation in self.violations],
             "constants": {name: asdict(estimate) for name, estimate in self.constants.items()},
             "scope": self.scope,
+            **({"anchored_part": last.anchored.to_dict()} if last.anchored else {}),
         }
 
     def to_jsonl(self) -> str:
@@ -227,6 +229,7 @@ def _observed(event: Mapping[str, Any]) -> RoundNorms:
         theta_norm=_number(event, "theta_norm"),
         held=held,
         step_norm=_number(event, "step_norm"),
+        anchored=None if event.get("anchored") is None else AnchoredPart(**event["anchored"]),
     )
 
 
