@@ -16,6 +16,7 @@ from typing import Any
 from fedspecial.core.events import Estimate
 from fedspecial.theory import validation
 from fedspecial.theory.arrays import flat, flat_norm
+from fedspecial.theory.certificates.asynchronous import AsynchronousCertificate
 from fedspecial.theory.certificates.round import Assumptions, BoundTracker, RoundCertificate, RoundNorms, Violation
 from fedspecial.theory.constants import Constants, RoundConfig
 
@@ -24,18 +25,23 @@ SCOPE = "weights only; BatchNorm running statistics are excluded"
 
 @dataclass(frozen=True)
 class TaskCertificate:
-    """The certificates of a task's rounds and their summary. ``constants`` are the run's own estimates."""
+    """The certificates of a task's rounds and their summary.
+
+    ``constants`` are the run's own estimates, ``asynchronous`` is about stale and lost updates.
+    """
 
     task: int
     anchored: bool
     rounds: tuple[RoundCertificate, ...]
     scope: str = SCOPE
     constants: Mapping[str, Estimate] = field(default_factory=dict)
+    asynchronous: AsynchronousCertificate | None = None
 
     @property
     def violations(self) -> tuple[Violation, ...]:
         """All violated inequalities, in order."""
-        return tuple(violation for entry in self.rounds for violation in entry.violated)
+        of_steps = self.asynchronous.violated if self.asynchronous else ()
+        return (*(violation for entry in self.rounds for violation in entry.violated), *of_steps)
 
     @property
     def status(self) -> str:
@@ -85,6 +91,7 @@ class TaskCertificate:
             "violated": [violation.to_dict() for violation in self.violations],
             "constants": {name: asdict(estimate) for name, estimate in self.constants.items()},
             "scope": self.scope,
+            **({"asynchronous": self.asynchronous.summary()} if self.asynchronous else {}),
         }
 
     def to_jsonl(self) -> str:
