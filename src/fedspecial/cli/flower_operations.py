@@ -79,6 +79,46 @@ def verify(
     out.print("the model is verified")
 
 
+@operations.command()
+@one_line_errors()
+def promote(
+    folder: RunFolder,
+    task: Annotated[int, typer.Argument(metavar="TASK", min=1, help="Number of the task.")],
+    reason: Annotated[str, typer.Option(metavar="TEXT", help="Why; it is written to the audit log and the card.")],
+) -> None:
+    """Publish a model that the promotion gate refused. The run must be stopped; the reason is in the audit log.
+
+    Example:  fedspecial flower promote run 2 --reason "the board accepts the drop on 2019"
+    """
+    from fedspecial.flower import require_flower
+    from fedspecial.runs import directory
+
+    require_flower()
+    from fedspecial.flower.app.task_control import check_federation
+    from fedspecial.flower.governance.refused import promote as publish_by_hand
+
+    check_federation(folder)
+    with directory.claimed(folder):
+        out.print(f"published {publish_by_hand(folder, task, reason)}", markup=False)
+
+
+@operations.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+@one_line_errors()
+def supernode(context: typer.Context) -> None:
+    """Start Flower's SuperNode with a warm process, so that a message does not wait for imports.
+
+    All arguments are those of flower-supernode.
+
+    Example:  fedspecial flower supernode --superlink link.example.org:443 --root-certificates ca.pem …
+    """
+    from fedspecial.flower import require_flower
+
+    require_flower()
+    from fedspecial.flower.ops.warm import start_supernode
+
+    start_supernode(context.args)
+
+
 def read_key(key: str | None) -> str | None:
     """A public key, given as 64 hexadecimal digits or as a file that contains them."""
     if key is None:

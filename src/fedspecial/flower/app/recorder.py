@@ -28,6 +28,7 @@ from fedspecial.flower.app.plan import FederationPlan
 from fedspecial.flower.governance import audit, promotion
 from fedspecial.flower.governance.audit import AuditLog
 from fedspecial.flower.governance.promotion import Count, Measured, Scores, SiteScore
+from fedspecial.flower.governance.refused import keep_refused, promoted_by_hand
 from fedspecial.flower.governance.round_record import RoundCollector, RoundOutcome, RoundRecord
 from fedspecial.flower.governance.signing import open_signer
 
@@ -141,25 +142,42 @@ class Recorder:
         assert self._run is not None
         metric = self._run.objective.main.name
         decision = promotion.decide(earlier, candidate, reference, self.plan.policy.limits, metric)
-        model = self._model_sha256()
-        extra = {"task": event.task, "model_sha256": model, "audit_head": self.audit_log.head}
+        model, file = self._model_sha256(), self._model_file()
+        card = published_card(self.plan, self._run, self.audit_log.path, event, self._charged)
         (self.folder / "promotion").mkdir(exist_ok=True)
-        name = f"task-{event.task}"
-        promotion.write_decision(self.folder / "promotion" / f"{name}.json", decision, extra)
-        file = self._model_file()
+        by_hand = promoted_by_hand(self.folder, event.task, model)
+        if not by_hand:
+            extra = {"task": event.task, "model_sha256": model, "audit_head": self.audit_log.head}
+            promotion.write_decision(self.folder / "promotion" / f"task-{event.task}.json", decision, extra)
         fields = {"task": event.task, "publish": decision.publish, "reason": decision.reason, "model": model}
         self._append("promotion", {**fields, "file_sha256": hashlib.sha256(file).hexdigest()})
         log.info("task %d: %s", event.task, decision.reason)
-        if decision.publish and not (self.folder / "published" / name).exists():
-            (self.folder / "published").mkdir(exist_ok=True)
+        published = self.folder / "published" / f"task-{event.task}"
+        if decision.publish and not published.exists():
+            published.parent.mkdir(exist_ok=True)
             promotion.publish(
-                self.folder / "published" / name,
+                published,
                 file,
                 decision=decision,
-                card=published_card(self.plan, self._run, self.audit_log.path, event, self._charged),
+                card=card,
                 model_sha256=model,
                 audit_head=self.audit_log.head,
                 audit_key=self._signer.public,
+            )
+        elif by_hand:
+            log.info("task %d: published by hand; the run continues from this model", event.task)
+        elif not decision.publish:
+            keep_refused(self.folder, event.task, file, card, decision, model)
+            self._stop_after_refusal(event.task)
+
+    def _stop_after_refusal(self, task: int) -> None:
+        """A refused model does not become the base of the next task unless the policy or an operator says so."""
+        assert self._run is not None
+        if task < self._run.federation.num_tasks and self.plan.policy.on_refused_model == "stop":
+            raise InputError(
+                f"on_refused_model=stop: the gate refused the model of task {task}, so the run stops before the next "
+                f"task; `fedspecial flower promote {self.folder} {task} --reason …` publishes it, and on_refused_model="
+                "continue goes on from it unpublished; then start the run again"
             )
 
     def _add_to_history(self, name: str) -> dict[str, Scores]:

@@ -12,10 +12,14 @@ from fedspecial.errors import InputError
 _REQUEST = "next-task"
 
 
-def request_task_end(folder: Path) -> int:
-    """Ask a running federation to end its current task after the current round; returns the task's number."""
+def check_federation(folder: Path) -> None:
     if not (folder / "federation.json").exists():
         raise InputError(f"{folder}: not the run directory of a federation (it has no federation.json)")
+
+
+def request_task_end(folder: Path) -> int:
+    """Ask a running federation to end its current task after the current round; returns the task's number."""
+    check_federation(folder)
     if (folder / "finished.json").exists():
         raise InputError(f"{folder}: the run is finished")
     events = read_events(folder / "events.jsonl") if (folder / "events.jsonl").exists() else []

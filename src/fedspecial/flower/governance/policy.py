@@ -13,6 +13,7 @@ from fedspecial.errors import InputError
 from fedspecial.flower.governance.promotion import PromotionLimits
 
 OnNoQuorum = Literal["retry", "skip", "stop"]
+OnRefusedModel = Literal["stop", "continue"]
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,8 @@ class RoundPolicy:
     wait_seconds:        how long the server waits for enough sites to connect
     max_reply_megabytes: larger replies are refused without being read
     allow_unregistered:  accept nodes that are registered under no name at the SuperLink (a trial without keys)
+    on_refused_model:    if the promotion gate refuses the model of a task: end the run, so that an operator decides
+                         (stop), or take it as the base of the next task (continue)
     max_drop, max_site_drop, allow_unknown: limits of the promotion gate, see `PromotionLimits`
     """
 
@@ -36,6 +39,7 @@ class RoundPolicy:
     wait_seconds: float = 600.0
     max_reply_megabytes: float = 2000.0
     allow_unregistered: bool = False
+    on_refused_model: OnRefusedModel = "stop"
     max_drop: float = 0.02
     max_site_drop: float = 0.05
     allow_unknown: bool = False
@@ -48,6 +52,10 @@ class RoundPolicy:
             raise InputError(f"quorum={self.quorum:g}: must be above 0 and at most 1")
         if self.on_no_quorum not in get_args(OnNoQuorum):
             raise InputError(f"on_no_quorum={self.on_no_quorum}: expected {', '.join(get_args(OnNoQuorum))}")
+        if self.on_refused_model not in get_args(OnRefusedModel):
+            raise InputError(
+                f"on_refused_model={self.on_refused_model}: expected {', '.join(get_args(OnRefusedModel))}"
+            )
         if self.retries < 0:
             raise InputError(f"retries={self.retries}: must be 0 or more")
         for name in ("reply_seconds", "wait_seconds", "max_reply_megabytes"):

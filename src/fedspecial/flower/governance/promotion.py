@@ -89,13 +89,24 @@ class DomainVerdict:
 
 @dataclass(frozen=True)
 class Decision:
+    """by_hand: an operator published the model, although the gate had refused it"""
+
     publish: bool
     reason: str
     domains: tuple[DomainVerdict, ...]
     limits: PromotionLimits
+    by_hand: bool = False
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
+
+    @staticmethod
+    def of_json(content: Mapping[str, Any]) -> Decision:
+        domains = tuple(
+            DomainVerdict(**{**verdict, "untested_sites": tuple(verdict["untested_sites"])})
+            for verdict in content["domains"]
+        )
+        return Decision(content["publish"], content["reason"], domains, PromotionLimits(**content["limits"]))
 
 
 def reference_at_own_task(history: Mapping[str, Scores]) -> dict[str, Mapping[str, SiteScore]]:

@@ -51,7 +51,7 @@ def run_demo(folder: Path, rounds: int, show: Show) -> DemoResult:
         for key in keys:
             federation.register(key)
             config = {"site": key.name, "state": str(folder / "sites" / key.name)}
-            federation.start_supernode(key.name, key=key, config=config)
+            federation.start_supernode(key.name, key=key, config=config, warm=True)
         show(f"{len(keys)} SuperNodes started: {', '.join(SITES)}")
         run = folder / "run"
         federation.start_run(app, _run_config(run, rounds))
@@ -64,7 +64,14 @@ def _run_config(run: Path, rounds: int) -> dict[str, Any]:
     more = f"domains={','.join(TASKS)} cap=300 width=8 min_per_client=10 alpha=1.0 client_lr=0.1 eval_every=0"
     settings = {"sites": ",".join(SITES), "rounds": rounds, "more": more, "out": str(run.absolute())}
     # Wide limits, so that the demo shows the promotion gate and usually publishes; an operator sets their own.
-    return {**settings, "wait_seconds": 120.0, "reply_seconds": 300.0, "max_drop": 0.1, "max_site_drop": 0.2}
+    return {
+        **settings,
+        "wait_seconds": 120.0,
+        "reply_seconds": 300.0,
+        "max_drop": 0.1,
+        "max_site_drop": 0.2,
+        "on_refused_model": "continue",
+    }
 
 
 def _show_progress(federation: LocalFederation, run: Path, show: Show) -> None:

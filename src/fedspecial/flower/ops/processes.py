@@ -119,9 +119,15 @@ class LocalFederation:
         key: NodeKey | None = None,
         config: Mapping[str, Any] | None = None,
         proxy_port: int | None = None,
+        warm: bool = False,
     ) -> subprocess.Popen[bytes]:
-        """Start a node; `wait_for_nodes` waits until it is connected. `proxy_port`: connect through a proxy."""
-        command = ["flower-supernode", "--superlink", f"{HOST}:{proxy_port or self.port}"]
+        """Start a node; `wait_for_nodes` waits until it is connected.
+
+        proxy_port: connect through a proxy
+        warm:       with a warm process for its messages, as `fedspecial flower supernode` starts it
+        """
+        command = ["fedspecial", "flower", "supernode"] if warm else ["flower-supernode"]
+        command += ["--superlink", f"{HOST}:{proxy_port or self.port}"]
         command += ["--host", HOST, "--port", str(free_port())]
         if self.tls is None:
             command += ["--insecure"]

@@ -10,8 +10,9 @@ from typing import Any
 
 from fedspecial.errors import InputError
 from fedspecial.flower.governance import audit
+from fedspecial.flower.governance.refused import MANUAL
 
-PUBLISHING = ("promotion", "manual_promotion")
+PUBLISHING = ("promotion", MANUAL)
 
 
 @dataclass
@@ -67,7 +68,7 @@ def _check_log(found: Verification, path: Path, head: str, key: Any, file_sha256
         "the audit log says that this model was published",
         "the audit log does not say that this model was published",
     )
-    if any(line["event"] == "manual_promotion" for line in published):
+    if any(line["event"] == MANUAL for line in published):
         found.notes.append("it was published by hand, against the gate")
 
 
