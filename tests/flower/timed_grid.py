@@ -10,7 +10,7 @@ import pytest
 from flower_fixtures import SITES
 from flwr.app import Message
 
-from fedspecial.flower.app import registry, transport
+from fedspecial.flower.app import async_work, registry, transport
 from fedspecial.flower.app.client_app import make_client_app
 from fedspecial.flower.grid import InProcessGrid
 
@@ -85,6 +85,6 @@ HANGS = training(math.inf)
 @pytest.fixture
 def timed_grid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TimedGrid:
     clock = FakeTime()
-    for module in (registry, transport):
+    for module in (async_work, registry, transport):
         monkeypatch.setattr(module, "time", clock)
     return TimedGrid(tmp_path, clock)

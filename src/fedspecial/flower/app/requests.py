@@ -7,13 +7,14 @@ noted here, because the next request depends on it.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from flwr.app import ArrayRecord, Message
 from flwr.serverapp import Grid
 
+from fedspecial.core.clock_events import Loss
 from fedspecial.core.messages import Broadcast
 from fedspecial.engine.base import Messages
 from fedspecial.engine.client import NO_SAMPLES
@@ -138,12 +139,49 @@ class SiteRequests:
     ) -> Iterator[SiteReply]:
         nodes = self.registry.refresh()
         yield from (SiteReply(client, NOT_CONNECTED, retry=True) for client in clients if client not in nodes)
+        outgoing = self._outgoing(spec, [client for client in clients if client in nodes], messages, nodes)
+        self._transport.push(outgoing)
+        keys = {client: what for client, (_, what, _) in outgoing.items()}
+        for client, answer, asked in self._transport.collect(keys, self.plan.policy.reply_seconds, closing):
+            if answer is None or asked is None:
+                yield SiteReply(client, NO_REPLY, retry=True)
+            else:
+                yield self._read(spec, answer, asked)
+
+    # --- asynchronous mode: questions that nobody waits for ---------------------------------------------------
+
+    def post(self, spec: RequestSpec, client: int, message: Broadcast) -> None:
+        """Ask a connected site to train; `arrived` returns its reply."""
+        self._transport.push(self._outgoing(spec, [client], lambda _: message, self.registry.nodes), posted=True)
+
+    def refresh(self) -> None:
+        self._transport.refresh()
+
+    def arrived(self) -> list[SiteReply]:
+        """The replies to posted requests since the last call, checked."""
+        return [self._read(RequestSpec(wire.TRAIN), message, sent) for message, sent in self._transport.arrived()]
+
+    def given_up(self, clients: Collection[int]) -> list[tuple[int, Loss]]:
+        """Clients that will not answer what was posted to them: they were restarted, or took too long."""
+        seconds, found = self.plan.policy.reply_seconds, list[tuple[int, Loss]]()
+        for client in clients:
+            if not self._transport.under_way(client, seconds):
+                restarted = not self._transport.asked(client)
+                found.append((client, "dropped out" if restarted else "after the deadline"))
+        self.withdraw([client for client, _ in found])
+        return found
+
+    def withdraw(self, clients: Collection[int]) -> None:
+        """Forget what was posted to these clients."""
+        self._transport.withdraw(list(clients))
+
+    def _outgoing(
+        self, spec: RequestSpec, clients: Sequence[int], messages: Messages, nodes: Mapping[int, int]
+    ) -> dict[int, tuple[Message, Hashable, SentRequest]]:
         outgoing: dict[int, tuple[Message, Hashable, SentRequest]] = {}
         records: dict[tuple[Any, ...], ArrayRecord] = {}
         self.num_requests += 1
         for client in clients:
-            if client not in nodes:
-                continue
             broadcast = messages(client)
             present = self.payloads.present(client, broadcast)
             new = {name: tensor for name, tensor in broadcast.payloads.items() if name not in present}
@@ -155,13 +193,7 @@ class SiteRequests:
             once = sum(tensor.numel() * tensor.element_size() for tensor in new.values())
             sent = SentRequest(request, broadcast, wire.message_size(message), once)
             outgoing[client] = (message, _key(spec, broadcast), sent)
-        self._transport.push(outgoing)
-        keys = {client: what for client, (_, what, _) in outgoing.items()}
-        for client, answer, asked in self._transport.collect(keys, self.plan.policy.reply_seconds, closing):
-            if answer is None or asked is None:
-                yield SiteReply(client, NO_REPLY, retry=True)
-            else:
-                yield self._read(spec, answer, asked)
+        return outgoing
 
     def _read(self, spec: RequestSpec, message: Message, sent: SentRequest) -> SiteReply:
         reply = read_reply(spec.kind, message, sent, self.plan.policy.max_reply_megabytes * 1e6)

@@ -8,7 +8,7 @@ other questions are late.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
 from dataclasses import dataclass
 
 from flwr.app import Message
@@ -29,6 +29,7 @@ class Question:
     key:     what is asked: equal for requests of the same round and model
     session: which connection of the site it was sent to; after a restart the site will not answer it
     sent:    when it was sent
+    posted:  asked without waiting; its reply is kept until `arrived` is called
     """
 
     client: int
@@ -36,6 +37,7 @@ class Question:
     session: int
     sent: float
     request: SentRequest
+    posted: bool = False
 
 
 @dataclass(frozen=True)
@@ -61,8 +63,9 @@ class Transport:
         self._outstanding: dict[str, Question] = {}
         self._answered: dict[str, int] = {}
         self._refreshed = -_REFRESH_SECONDS
+        self._kept: list[tuple[Message, Question]] = []
 
-    def push(self, messages: Mapping[int, tuple[Message, Hashable, SentRequest]]) -> None:
+    def push(self, messages: Mapping[int, tuple[Message, Hashable, SentRequest]], *, posted: bool = False) -> None:
         """Send a message to each client. All are sent in one call, because Flower then uploads the arrays they share
         only once. A message that could not be sent will not be answered."""
         message_ids = self._grid.push_messages([message for message, _, _ in messages.values()]) if messages else []
@@ -70,12 +73,17 @@ class Transport:
         for message_id, (client, (_, key, request)) in zip(message_ids, messages.items(), strict=False):
             if message_id:
                 session = self._registry.sessions.get(client, 0)
-                self._outstanding[message_id] = Question(client, key, session, now, request)
+                self._outstanding[message_id] = Question(client, key, session, now, request, posted)
 
     def under_way(self, client: int, seconds: float) -> list[Question]:
         """The questions of the last `seconds` that the client may still be working on."""
         since, session = time.monotonic() - seconds, self._registry.sessions.get(client, 0)
         return [q for q in self._outstanding.values() if (q.client, q.session) == (client, session) and q.sent > since]
+
+    def asked(self, client: int) -> bool:
+        """Whether the client has a question that it was asked in its present session."""
+        session = self._registry.sessions.get(client, 0)
+        return any((q.client, q.session) == (client, session) for q in self._outstanding.values())
 
     def collect(
         self, keys: Mapping[int, Hashable], seconds: float, closing: Closing = Closing()
@@ -92,12 +100,29 @@ class Transport:
                 closes, deadline = True, min(deadline, time.monotonic() + closing.grace)
             if not missing or time.monotonic() >= deadline:
                 break
-            if time.monotonic() - self._refreshed >= _REFRESH_SECONDS:
-                # A site that returns is identified now, so that it can take part in the next exchange.
-                self._registry.refresh()
-                self._refreshed = time.monotonic()
+            self.refresh()
             time.sleep(self._poll_seconds)
         yield from ((client, None, None) for client in missing)
+
+    def refresh(self) -> None:
+        """Identify sites that return, so that they can take part in the next exchange; at most once a second."""
+        if time.monotonic() - self._refreshed >= _REFRESH_SECONDS:
+            self._registry.refresh()
+            self._refreshed = time.monotonic()
+
+    def arrived(self) -> list[tuple[Message, SentRequest]]:
+        """The replies to posted questions that have arrived since the last call."""
+        for _ in self._pull({}):
+            pass
+        kept, self._kept = self._kept, []
+        return [(message, question.request) for message, question in kept]
+
+    def withdraw(self, clients: Collection[int]) -> None:
+        """Forget the posted questions of these clients."""
+        dropped = [key for key, question in self._outstanding.items() if question.posted and question.client in clients]
+        for message_id in dropped:
+            del self._outstanding[message_id]
+        self._kept = [(message, question) for message, question in self._kept if question.client not in clients]
 
     def _may_answer(self, missing: Mapping[int, Hashable]) -> bool:
         """Whether one of these clients was asked and has not been restarted since."""
@@ -117,6 +142,9 @@ class Transport:
                 continue
             client, what = question.client, (question.client, question.key)
             self._answered[message_id] = client
+            if question.posted:
+                self._kept.append((reply, question))
+                continue
             asked_twice = any((other.client, other.key) == what for other in self._outstanding.values())
             if reply.has_error() and (asked_twice or what not in expected.items()):
                 continue  # it comes from the SuperLink and says that there will be no reply to this message
