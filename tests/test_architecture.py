@@ -28,7 +28,7 @@ MAY_IMPORT = {
     "report": {"core", "metrics", "theory", "errors"},
     "runs": {"core", "data", "methods", "engine", "models", "metrics", "objectives", "report", "config", "errors"},
     "paper": {"core", "data", "metrics", "methods", "engine", "report", "theory", "config", "runs", "errors"},
-    "flower": {"core", "data", "methods", "engine", "objectives", "config", "runs", "errors", "__version__"},
+    "flower": {"core", "data", "methods", "engine", "models", "objectives", "config", "runs", "errors", "__version__"},
     "ui": {"theory", "report", "flower", "errors", "__version__"},
 }
 

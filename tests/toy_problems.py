@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import DEFAULT, patch
@@ -94,6 +95,17 @@ def learn(
     skipped = {} if pictures else dict.fromkeys(("draw_matrix", "draw_curves", "draw_drift"), DEFAULT)
     with patch.multiple(execution, **skipped) if skipped else contextlib.nullcontext():
         return fedspecial.run(benchmark or rotated_blobs(), method=method, out=folder, **settings)
+
+
+def extend(folder: Path, domains: Any, **given: Any) -> Result:
+    """Extend a finished run, without figures."""
+    with patch.multiple(execution, **dict.fromkeys(("draw_matrix", "draw_curves", "draw_drift"), DEFAULT)):
+        return fedspecial.extend(folder, domains, **given)
+
+
+def first(benchmark: Benchmark, tasks: int) -> Benchmark:
+    """The benchmark with its first domains only."""
+    return replace(benchmark, domains=benchmark.domains[:tasks])
 
 
 def learn_settings(folder: Path, **settings: Any) -> Result:

@@ -36,12 +36,14 @@ if TYPE_CHECKING:
     from fedspecial.methods.pfeddil import PFedDil
     from fedspecial.methods.special import Special
     from fedspecial.methods.special_c import SpecialC
+    from fedspecial.methods.special_plus import SpecialPlus
     from fedspecial.methods.srfdil import SrFdil
     from fedspecial.objectives.base import Metric, Objective
     from fedspecial.report.result import Result
     from fedspecial.runs.api import resume, run
     from fedspecial.runs.compare import Comparison, compare
     from fedspecial.runs.evaluate import evaluate
+    from fedspecial.runs.extend import extend
     from fedspecial.runs.load import TrainedModel, load
     from fedspecial.runs.tune import Tuned, tune
 
@@ -76,6 +78,7 @@ __all__ = [
     "ServerState",
     "Special",
     "SpecialC",
+    "SpecialPlus",
     "SrFdil",
     "StepReport",
     "TrainedModel",
@@ -84,6 +87,7 @@ __all__ = [
     "__version__",
     "compare",
     "evaluate",
+    "extend",
     "load",
     "resume",
     "run",
@@ -107,12 +111,14 @@ _MODULES = {
     "methods.pfeddil": ("PFedDil",),
     "methods.special": ("Special",),
     "methods.special_c": ("SpecialC",),
+    "methods.special_plus": ("SpecialPlus",),
     "methods.srfdil": ("SrFdil",),
     "objectives.base": ("Metric", "Objective"),
     "report.result": ("Result",),
     "runs.api": ("resume", "run"),
     "runs.compare": ("Comparison", "compare"),
     "runs.evaluate": ("evaluate",),
+    "runs.extend": ("extend",),
     "runs.load": ("TrainedModel", "load"),
     "runs.tune": ("Tuned", "tune"),
 }

@@ -89,7 +89,7 @@ def test_a_run_writes_the_documented_files_and_keys(finished_run: Path) -> None:
     for figure in ("matrix.png", "curves.png"):
         assert (finished_run / figure).read_bytes().startswith(b"\x89PNG")
     about = yaml.safe_load((finished_run / "config.yaml").read_text())["about"]
-    assert {"fedspecial", "torch", "python", "data_sha256"} <= set(about)
+    assert {"fedspecial", "torch", "python", "data"} <= set(about)
 
 
 def test_the_recorded_settings_give_the_same_model_in_a_new_numbered_directory(fork: Fork, finished_run: Path) -> None:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from fedspecial.data import catalogue
 from fedspecial.data.benchmark import Benchmark
 from fedspecial.data.benchmarks.heart import ALWAYS_KNOWN, FEATURES
+from fedspecial.data.check import check
 from fedspecial.data.impute import describe_missing, has_missing, impute
 from fedspecial.data.partition import Partition, iid
 from fedspecial.data.samples import Domain, Samples
@@ -99,3 +100,13 @@ def test_missing_values_are_counted_by_domain_and_column(tmp_path: Path) -> None
 def test_values_that_are_missing_only_in_test_rows_are_filled() -> None:
     benchmark = one_domain([[2.0], [4.0]], [[NAN]])
     assert has_missing(benchmark)
+
+
+def test_check_counts_missing_values_by_domain_and_column(tmp_path: Path) -> None:
+    rows = "".join(f"{d},{n % 2},{'' if n < 3 else n},{n}\n" for d in ("east", "west") for n in range(8))
+    (tmp_path / "t.csv").write_text("domain,label,age,height\n" + rows)
+    notes = [finding.line for finding in check("folders", data=tmp_path / "t.csv") if finding.level == "note"]
+    assert notes == [
+        f"domain '{name}': missing values, filled in by each client from its own rows: age 3"
+        for name in ("east", "west")
+    ]

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ import pytest
 from worker_methods import Misbehaving
 
 import fedspecial
-from fedspecial.core.events import of_kind, read_events
+from fedspecial.core.events import Event, RoundFinished, of_kind, read_events
 from fedspecial.engine import ray_cluster
 from fedspecial.engine.ray_cluster import RayCluster
 from fedspecial.errors import ClientError, InputError
@@ -25,11 +24,19 @@ from toy_problems import learn, rotated_blobs
 
 EVERYONE = {"clients": 4, "clients_per_round": 4, "partition": "iid"}
 LONG = {"method": "special", "lam": 0.3, "rounds": 12}
-TO_BE_KILLED = f"""
+KILLED = f"""
+import os
+import signal
 import sys
 from pathlib import Path
+from fedspecial.core.events import RoundFinished
 from toy_problems import learn
-learn(Path(sys.argv[1]), workers=2, **{LONG})
+
+def kill_all_processes(event):
+    if isinstance(event, RoundFinished) and event.round == 3:
+        os.killpg(0, signal.SIGKILL)
+
+learn(Path(sys.argv[1]), workers=2, listeners=[kill_all_processes], **{LONG})
 """
 
 
@@ -40,6 +47,15 @@ def cluster() -> Iterator[RayCluster]:
     cluster = ray_cluster.connect(None, cpus=2)
     yield cluster
     cluster.close()
+
+
+class StopError(Exception):
+    pass
+
+
+def stop_in_task_2(event: Event) -> None:
+    if isinstance(event, RoundFinished) and (event.task, event.round) == (2, 1):
+        raise StopError
 
 
 def misbehaving(tmp_path: Path, how: str, times: int) -> Misbehaving:
@@ -87,26 +103,24 @@ def test_an_exception_in_an_actor_names_client_task_round_and_batch(cluster: Ray
         learn(tmp_path / "run", misbehaving(tmp_path, "error", times=9), engine="ray", workers=1, **EVERYONE)
 
 
-def test_a_run_killed_with_two_workers_is_finished_on_ray(cluster: RayCluster, tmp_path: Path) -> None:
+def test_a_run_killed_with_two_workers_and_resumed_with_one_is_finished_on_ray(
+    cluster: RayCluster, tmp_path: Path
+) -> None:
     expected = learn(tmp_path / "alone", **LONG)
     folder = tmp_path / "run"
     path = os.pathsep.join([str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
-    process = subprocess.Popen(
-        [sys.executable, "-c", TO_BE_KILLED, str(folder)],
+    process = subprocess.run(
+        [sys.executable, "-c", KILLED, str(folder)],
         env={**os.environ, "PYTHONPATH": path},
         start_new_session=True,
     )
-    try:
-        log = folder / "events.jsonl"
-        while process.poll() is None and not (log.exists() and log.read_bytes().count(b'"event": "round"') >= 3):
-            time.sleep(0.01)
-    finally:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+    assert process.returncode == -signal.SIGKILL
     assert not (folder / "result.json").exists()
+    with pytest.raises(StopError):
+        fedspecial.resume(folder, benchmark=rotated_blobs(), workers=1, listeners=[stop_in_task_2])
     found = fedspecial.resume(folder, benchmark=rotated_blobs(), engine="ray")
     assert found.model_sha256 == expected.model_sha256
-    assert [event["workers"] for event in events(folder, "engine_started")] == [2, 2]
+    assert [event["workers"] for event in events(folder, "engine_started")] == [2, 1, 2]
 
 
 def test_an_actor_that_no_node_has_room_for_gets_one_line(cluster: RayCluster, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import multiprocessing
 import os
 import signal
@@ -18,8 +19,11 @@ from worker_methods import Misbehaving
 
 import fedspecial
 from fedspecial.core.events import Event, RoundFinished, of_kind, read_events
+from fedspecial.engine import segments
 from fedspecial.engine.jobs import EvalSet, Job, JobResult, SummaryJob
 from fedspecial.engine.pooled import PooledEngine
+from fedspecial.engine.segments import Segment
+from fedspecial.engine.shared_tensors import copy_from, copy_to, space_for
 from fedspecial.errors import ClientError, InputError
 from fedspecial.runs.jobs import settings_key
 from processes import ENVIRONMENT
@@ -154,6 +158,38 @@ def test_workers_end_with_their_run_however_it_ends(sent: signal.Signals, code: 
     assert process.returncode == code, output
     assert "Traceback" not in output
     wait_until_ended(children)
+
+
+def test_shared_memory_has_no_name_so_nothing_is_left_if_all_processes_are_killed() -> None:
+    segment = Segment.create(1 << 16)
+    assert os.fstat(segment.descriptor).st_nlink == 0
+    segment.close()
+
+
+def test_shared_memory_is_on_the_disk_where_the_memory_folder_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[Path | None] = []
+
+    def reserved(size: int, folder: Path | None) -> int:
+        tried.append(folder)
+        if folder is not None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return original(size, folder)
+
+    original = segments._reserved
+    monkeypatch.setattr(segments, "_reserved", reserved)
+    segment = Segment.create(1 << 16)
+    segment.memory[-1] = 7
+    assert (tried, segment.memory[-1]) == ([Path("/dev/shm"), None], 7)
+    segment.close()
+
+
+def test_vectors_of_any_type_and_length_return_from_a_segment_as_they_were() -> None:
+    vectors = {"theta": torch.randn(5), "none": torch.empty(0), "double": torch.randn(3, dtype=torch.float64)}
+    segment = Segment.create(space_for(vectors.values()))
+    found = copy_from(segment, copy_to(segment, vectors))
+    assert found.keys() == vectors.keys()
+    assert all(torch.equal(found[name], vector) for name, vector in vectors.items())
+    segment.close()
 
 
 class FakePool:

@@ -39,8 +39,17 @@ def settings_of(method: str) -> dict[str, Any]:
     }
 
 
-def grid_of(folder: Path, sites: Iterable[str] = SITES, names: Iterable[str] = ()) -> InProcessGrid:
-    nodes = [{"site": site, "state": str(folder / f"site-{number}")} for number, site in enumerate(sites)]
+def policy_file(folder: Path, **rules: Any) -> str:
+    """A site's policy file."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "policy.yaml").write_text(json.dumps(rules))
+    return str(folder / "policy.yaml")
+
+
+def grid_of(folder: Path, sites: Iterable[str] = SITES, names: Iterable[str] = (), **rules: Any) -> InProcessGrid:
+    """rules: of the policy that all sites have"""
+    own = {"policy": policy_file(folder, **rules)} if rules else {}
+    nodes = [{"site": site, "state": str(folder / f"site-{number}"), **own} for number, site in enumerate(sites)]
     return InProcessGrid(make_client_app(), nodes, names=list(names))
 
 

@@ -154,8 +154,9 @@ def test_more_correct_predictions_than_samples_are_refused(tmp_path: Path) -> No
     assert finished(run)["refusals"] == {"north": 1}
 
 
+@pytest.mark.parametrize("redact", [True, False])
 def test_an_exception_at_a_site_is_logged_with_the_sites_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    redact: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     train = ClientRunner.train
 
@@ -166,9 +167,10 @@ def test_an_exception_at_a_site_is_logged_with_the_sites_name(
 
     monkeypatch.setattr(ClientRunner, "train", broken)
     with caplog.at_level("WARNING", logger="fedspecial.flower"):
-        federate(tmp_path, **SHORT)
-    messages = [record.getMessage() for record in caplog.records]
-    assert messages == ["site south: the site failed: RuntimeError: the disk is full"]
+        federate(tmp_path, grid=grid_of(tmp_path, redact_errors=redact), **SHORT)
+    details = "the details are in the site's log" if redact else "RuntimeError: the disk is full"
+    assert caplog.messages == [f"site south: the site failed (failed, count 1): {details}"]
+    assert "RuntimeError: the disk is full" in (tmp_path / "site-1" / "site.log").read_text()
 
 
 def test_two_nodes_cannot_be_one_site(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -289,10 +289,11 @@ def test_a_site_without_samples_of_a_task_gets_one_request_in_it(tmp_path: Path)
     [
         ({"data": "/nowhere"}, "data=/nowhere: the folder does not exist"),
         ({"tasks": "first.npz,gone.npz"}, "task 'second': .*gone.npz does not exist"),
+        ({"tasks": "first.npz,../x.npz"}, r"task 'second': \.\./x.npz is not in data="),
         ({"site": "nord"}, "site=nord: not a site of this federation"),
     ],
 )
-def test_a_wrong_configuration_of_a_site_is_reported_at_the_start(
+def test_a_wrong_configuration_of_a_site_is_refused_at_the_start_and_the_details_stay_there(
     change: dict[str, str], complaint: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     nodes = own_data(tmp_path)
@@ -303,7 +304,12 @@ def test_a_wrong_configuration_of_a_site_is_reported_at_the_start(
         pytest.raises(InputError, match=r"wait_seconds=0\.3: only 3 sites connected, a round needs 4"),
     ):
         serve(InProcessGrid(make_client_app(), nodes), run)
-    assert any(re.search(complaint, record.getMessage()) for record in caplog.records)
+    (site,) = {change.get("site", "west")}
+    code = "failed" if "site" in change else "data"
+    text = f"node {site} refused: the site failed ({code}, count 1): the details are in the site's log"
+    assert text in caplog.messages
+    assert not any(re.search(complaint, message) for message in caplog.messages)
+    assert re.search(complaint, (tmp_path / "west" / "state" / "site.log").read_text())
 
 
 OBJECTIVES = Path(__file__).parents[1] / "objective_problems.py"
@@ -315,8 +321,9 @@ def test_another_objective_trains_the_model_of_one_process(objective: str, tmp_p
     short: dict[str, Any] = {"rounds": 1, "partition": "iid", "min_per_client": 4, "client_lr": 0.1, "local_epochs": 2}
     given = {**LINES, **short, "objective": objective, "clients_per_round": len(SITES)}
     given = {key: value for key, value in given.items() if value is not None}
-    federation = finished(serve(grid_of(tmp_path), {**given, **POLICY, "method": "special", "sites": ",".join(SITES),
-                                                    "lam": 0.1, "out": str(tmp_path / "run")}))  # fmt: skip
+    code = [spec for spec in (given["benchmark"], objective) if ":" in spec]
+    rest = {**POLICY, "method": "special", "sites": ",".join(SITES), "lam": 0.1, "out": str(tmp_path / "run")}
+    federation = finished(serve(grid_of(tmp_path, code=code), {**given, **rest}))
     alone = learn_settings(tmp_path / "alone", **given, method="special", lam=0.1, clients=len(SITES))
     assert federation["model_sha256"] == alone.model_sha256
     assert federation["refusals"] == {}

@@ -6,7 +6,7 @@ import logging
 from pathlib import Path
 
 import pytest
-from flower_fixtures import SHORT, SITES, federate, finished, rounds_of, settings_of
+from flower_fixtures import SHORT, SITES, federate, finished, grid_of, rounds_of, settings_of
 
 from fedspecial.errors import InputError
 from toy_problems import learn_settings
@@ -36,7 +36,7 @@ def model(tmp_path: Path) -> str:
 
 def test_the_model_is_that_of_one_process_and_only_trainable_weights_are_sent(tmp_path: Path, model: str) -> None:
     settings = {**SHORT, "model": model, "width": None}
-    run = federate(tmp_path, "special", **{**settings, "width": ""})
+    run = federate(tmp_path, "special", grid_of(tmp_path, code=[model]), **{**settings, "width": ""})
     alone = learn_settings(tmp_path / "alone", **{**settings_of("special"), **settings}, clients=len(SITES))
     assert finished(run)["model_sha256"] == alone.model_sha256
     assert len(list(run.glob("frozen-*.safetensors"))) == 1
@@ -54,11 +54,11 @@ def test_a_site_with_other_frozen_weights_is_refused_before_round_1(
     monkeypatch.setattr(Site, "frozen_sha256", lambda site: "0" * 64 if site.name == "west" else own(site))
     settings = {**SHORT, "model": model, "width": "", "wait_seconds": 1.0, "quorum": 0.75}
     with caplog.at_level(logging.WARNING, "fedspecial.flower"):
-        run = federate(tmp_path, "fedavg", **settings)
+        run = federate(tmp_path, "fedavg", grid_of(tmp_path, code=[model]), **settings)
     refused = [text for text in caplog.messages if "frozen weights" in text]
     assert refused
     assert "the frozen weights of site 'west' differ from the server's (hash 000000000000, not " in refused[0]
     (line,) = rounds_of(run)
     assert {update["site"] for update in line["updates"]} == {"north", "south", "east"}
     with pytest.raises(InputError, match="only 3 sites connected, a round needs 4"):
-        federate(tmp_path / "all", "fedavg", **{**settings, "quorum": 1.0})
+        federate(tmp_path / "all", "fedavg", grid_of(tmp_path, code=[model]), **{**settings, "quorum": 1.0})

@@ -16,7 +16,10 @@ import pytest
 from fedspecial.config import Config
 from fedspecial.errors import InputError
 from fedspecial.flower.app.plan import DataSpec, FederationPlan
+from fedspecial.flower.app.site_plan import SitePlan, plan_for_sites
 from fedspecial.flower.governance.policy import RoundPolicy, split_run_config
+from fedspecial.flower.governance.site_policy import SitePolicy
+from fedspecial.flower.governance.site_settings import VALUES
 from fedspecial.flower.ops.new_app import FILES, write_app
 from fedspecial.flower.ops.processes import CLOSED_NETWORK
 from processes import Fork
@@ -35,7 +38,8 @@ def project(app: Path) -> dict[str, Any]:
 def test_the_command_writes_the_app(fork: Fork, tmp_path: Path) -> None:
     done = fork("flower", "init", tmp_path / "federation")
     assert done.code == 0, done.stderr
-    assert {path.name for path in (tmp_path / "federation").iterdir()} == set(FILES)
+    written = [path for path in (tmp_path / "federation").rglob("*") if path.is_file()]
+    assert {path.relative_to(tmp_path / "federation").as_posix() for path in written} == set(FILES)
     assert "README.md" in done.stdout
 
 
@@ -79,11 +83,15 @@ def test_every_setting_of_the_app_is_valid(app: Path) -> None:
     assert plan.resolved().flat()["lam"] == 0.25
 
 
-def test_a_plan_survives_json(app: Path) -> None:
+def test_a_site_reads_the_same_settings_as_the_server(app: Path) -> None:
     own = {"tasks": "ct, mr", "classes": "no,yes", "shape": "3,64,64"}
     for settings in ({}, own):
         plan = FederationPlan.of_run_config({**project(app)["tool"]["flwr"]["app"]["config"], **settings})
-        assert FederationPlan.of_json(plan.to_json()) == plan
+        received = SitePlan.of_json(plan_for_sites(plan, plan.resolved()))
+        assert (received.sites, received.tasks, received.data) == (plan.sites, plan.tasks, plan.data)
+        mine, theirs = plan.resolved(), received.resolved(SitePolicy())
+        assert theirs.method == mine.method
+        assert theirs.config.model_dump(include=VALUES) == mine.config.model_dump(include=VALUES)
     assert plan.data == DataSpec(("no", "yes"), (3, 64, 64), "image")
 
 

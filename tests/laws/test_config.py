@@ -125,3 +125,16 @@ def test_invalid_settings_are_refused_by_name(chosen: dict[str, Any], message: s
     with pytest.raises(InputError, match=message) as refused:
         resolve(merge_settings(chosen))
     assert "\n" not in str(refused.value)
+
+
+def test_every_setting_says_whether_the_sites_of_a_federation_accept_it() -> None:
+    """A site executes and reads only what it accepts from the server, so each new setting needs a decision."""
+    from fedspecial.flower.governance.site_settings import NAMED, NAMES, SERVER_ONLY, VALUES
+
+    for name in Config.model_fields:
+        lists = [name in group for group in (VALUES, NAMED, NAMES, SERVER_ONLY)]
+        assert sum(lists) == 1, (
+            f"setting {name}: until it is listed, sites refuse it. Add it to one list of "
+            "flower/governance/site_settings.py: VALUES if the clients compute with it (a number, a switch or a fixed "
+            "choice), SERVER_ONLY if only the server does or if it names a file, folder, host or device"
+        )

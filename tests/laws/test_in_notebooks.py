@@ -16,7 +16,8 @@ from fedspecial.report.html import _HIGH, _LOW, _cell, _luminance
 from fedspecial.report.progress_line import ProgressLine, can_show
 from fedspecial.report.scale import ACCURACY
 from fedspecial.runs.compare import Comparison
-from toy_problems import learn, rotated_blobs
+from objective_problems import lines
+from toy_problems import QUICK, learn, rotated_blobs
 
 
 class Terminal(io.StringIO):
@@ -59,6 +60,38 @@ def test_a_resumed_run_counts_the_rounds_before(tmp_path: Path) -> None:
     fedspecial.resume(tmp_path / "run", benchmark=rotated_blobs(), listeners=[ProgressLine(screen)])
     assert "task 3/3" in screen.getvalue()
     assert not can_show(io.StringIO())
+
+
+def test_a_metric_without_limits_is_not_shown_in_per_cent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = Terminal()
+    monkeypatch.setattr(sys, "stderr", screen)
+    result = learn(tmp_path / "run", "fedavg", lines(), objective="regression", model="logistic", width=None)
+    assert result.scale.text(result.matrix[-1][-1], 1) in screen.getvalue().rpartition("\r")[2]
+    assert "%" not in screen.getvalue()
+
+
+@pytest.mark.parametrize("given", [pytest.param("names", marks=pytest.mark.slow), "objects"])
+def test_a_comparison_shows_the_rounds_of_all_runs(given: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = Terminal()
+    monkeypatch.setattr(sys, "stderr", screen)
+    shown = {"jobs": 1, "rounds": 1, "cap": 100, "domains": "paper,neon", "model": "logistic", "width": None}
+    settings = shown if given == "names" else {**QUICK, "model": "mlp", "rounds": 1}
+    benchmark = "digits-shift" if given == "names" else rotated_blobs(tasks=2)
+    for number, progress in enumerate((True, False)):
+        out = tmp_path / str(number)
+        fedspecial.compare(benchmark, ["special", "fedavg"], [1], out=out, progress=progress, **settings)  # type: ignore[arg-type]
+        text = screen.getvalue()
+        assert text.endswith("█" * 20 + " 2 runs, 4 of 4 rounds\n") if progress else text == ""
+        screen.truncate(0)
+        screen.seek(0)
+
+
+def test_a_result_is_one_line_in_a_console(tmp_path: Path) -> None:
+    result = learn(tmp_path / "run", rounds=1)
+    assert repr(result).startswith(f"<Result: fedavg on blobs, seed 25: ACC {100 * result.acc:.2f}, BWT ")
+    assert "(per cent)" in repr(result)
+    comparison = Comparison(tmp_path, {"fedavg": [result], "special": [result]})
+    assert repr(comparison) == f"<Comparison of fedavg, special with 1 seeds in {tmp_path}>"
 
 
 class Reader(HTMLParser):

@@ -123,6 +123,23 @@ def test_a_step_is_that_of_torch_optim(optimizer: str, momentum: float, weight_d
         assert not torch.equal(vector, start)
 
 
+@pytest.mark.parametrize("weight_decay", [0.0, 0.3])
+def test_adamw_is_that_of_torch_bit_for_bit(weight_decay: float) -> None:
+    torch.manual_seed(0)
+    start, inputs = torch.randn(8), torch.randn(STEPS, 3)
+    plan = LocalTraining(epochs=1, steps=None, batch_size=1, optimizer="adamw", weight_decay=weight_decay)
+    vector, parameters = two_tensors(start)
+    step = local._optimizer(plan, parameters, vector)
+    expected, theirs = two_tensors(start)
+    reference = torch.optim.AdamW(theirs, lr=LR, weight_decay=weight_decay, foreach=False)
+    for x in inputs:
+        step(local._gradients(smooth_loss(parameters, x), parameters), LR, None)
+        reference.zero_grad()
+        smooth_loss(theirs, x).backward()
+        reference.step()
+        assert torch.equal(vector, expected)
+
+
 def test_one_step_with_decay_and_proximal_term_by_hand() -> None:
     """θ = 2, g = 3, c = 1, γ = 1/2, weight decay 1/4, w = 1/2: 2 − ½(3 + ¼·2 + ½·(2 − 1)) = 0."""
     plan = LocalTraining(epochs=1, steps=None, batch_size=1, weight_decay=0.25)

@@ -16,7 +16,20 @@ from fedspecial import InputError
 from fedspecial.core import events, files
 from fedspecial.methods.base import Method
 from fedspecial.runs import execute
+from fedspecial.runs.directory import failure_recorded
 from toy_problems import learn, rotated_blobs
+
+
+def test_something_else_in_the_list_of_domains_is_named() -> None:
+    with pytest.raises(
+        InputError, match=r"^benchmark: tuple in the list of domains; .* Domain\.of\(name, train, test\)"
+    ):
+        fedspecial.run([("A", rotated_blobs().domains[0].train, rotated_blobs().domains[0].test)], model="mlp")  # type: ignore[list-item]
+
+
+def test_an_error_that_cannot_be_recorded_is_still_the_error(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match="out of memory"), failure_recorded(tmp_path / "gone"):
+        raise RuntimeError("out of memory")
 
 
 class Forgetful(Method):

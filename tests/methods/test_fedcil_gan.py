@@ -8,7 +8,7 @@ from torch import Tensor
 
 from fedspecial.methods.base import ProblemSpec
 from fedspecial.methods.fedcil import FedCil
-from fedspecial.methods.fedcil_gan import Adam, Scale, balanced, divergence, drawn
+from fedspecial.methods.fedcil_gan import Adam, Scale, balanced, divergence, drawn, labels_in
 
 
 def mask(*labels: int, classes: int = 4) -> Tensor:
@@ -69,6 +69,6 @@ def test_a_balanced_batch_has_every_label_equally_often_and_only_from_clients_th
 
 
 def test_labels_are_drawn_uniformly_from_those_allowed() -> None:
-    labels = drawn(mask(1, 2), 4000, torch.Generator().manual_seed(1))
+    labels = drawn(labels_in(mask(1, 2)), 4000, torch.Generator().manual_seed(1))
     assert set(labels.tolist()) == {1, 2}
     assert float((labels == 1).float().mean()) == pytest.approx(0.5, abs=0.03)

@@ -179,7 +179,9 @@ def test_the_past_model_is_the_clients_own_or_else_the_servers(
 
 def test_identical_clients_that_all_take_part_equal_one_client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Their past models are equal too. (A client that was not sampled in the last rounds has an older one.)"""
-    monkeypatch.setattr(inprocess, "stream", lambda seed, purpose, *keys: stream(seed, purpose, *keys[:-1]))
+    monkeypatch.setattr(
+        inprocess, "batch_order", lambda seed, task, round, client: stream(seed, "batches", task, round)
+    )
     ends = []
     for count in (4, 1):
         run = begin(tmp_path / str(count), "flwf2t", clients=count, clients_per_round=count)

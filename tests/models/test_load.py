@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
 import fedspecial
-from fedspecial import InputError
+from fedspecial import Benchmark, Domain, InputError, Samples
 from toy_problems import growing, images, learn, rotated_blobs
 
 
@@ -74,3 +75,38 @@ def test_a_method_without_a_common_model_has_none_to_load(method: str, tmp_path:
     learn(tmp_path / "run", method, rounds=1)
     with pytest.raises(InputError, match=f"^method={method}: every client predicts in its own way, so there is no"):
         fedspecial.load(tmp_path / "run")
+
+
+class OneOfTwo(nn.Module):
+    """Reads the first of two inputs; the second is uint8, as a mask may be."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc = nn.Linear(6, 3)
+
+    def forward(self, mask: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        return self.fc(x) + mask.float().mean()
+
+
+@pytest.mark.parametrize("form", ["dict", "tuple", "data set"])
+def test_several_inputs_are_predicted_as_the_run_measured(form: str, tmp_path: Path) -> None:
+    def part(samples: Samples) -> Any:
+        mask = torch.full((len(samples), 1), 200, dtype=torch.uint8)
+        if form == "data set":
+            return [({"mask": m, "x": x}, int(y)) for m, x, y in zip(mask, samples.x, samples.y, strict=True)]
+        return ({"mask": mask, "x": samples.x} if form == "dict" else (mask, samples.x)), samples.y
+
+    domains = [Domain.of(d.name, part(d.train), part(d.test)) for d in rotated_blobs().domains]
+    result = learn(tmp_path / "run", "fedavg", Benchmark.of(domains), model=OneOfTwo())
+    trained = fedspecial.load(tmp_path / "run", model=OneOfTwo())
+    for column, domain in enumerate(domains):
+        probabilities = trained.predict(domain.test)
+        assert accuracy(probabilities, domain.test.y) == pytest.approx(result.matrix[-1][column])
+        given, stored = part(rotated_blobs().domains[column].test), domain.test.x
+        assert torch.equal(trained.predict(stored if form == "data set" else given[0]), probabilities)
+
+
+def test_what_does_not_become_a_tensor_is_refused_in_one_line(tmp_path: Path) -> None:
+    learn(tmp_path / "run", rounds=1)
+    with pytest.raises(InputError, match=r"^inputs: list does not become a tensor \("):
+        fedspecial.load(tmp_path / "run").predict(["a text"])

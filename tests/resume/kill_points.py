@@ -105,6 +105,9 @@ def _in_import(kill: Kill) -> None:
 POINTS: dict[str, Callable[[Kill], None]] = {
     "import of torch": _in_import,
     "first settings": _around_rename("config.yaml", before=True),
+    "after rename of config.yaml": _around_rename("config.yaml", before=False),
+    "before run_extended": _before_event("run_extended"),
+    "schema.json": _around_rename("schema.json", before=True),
     "training": _in_training,
     "before fsync of a blob": _before_fsync(lambda path: path.parent.name == "blobs"),
     "before fsync of checkpoint.json": _before_fsync(lambda path: path.name == "checkpoint.json.part"),

@@ -173,9 +173,9 @@ OTHER_FORMATS: dict[str, tuple[Callable[[Path], object], str]] = {
     "a text instead of about": (lambda d: edit_settings(d, about="me"), "has no about.format"),
     "the first format": (
         lambda d: set_about(d, {"words_sha256": "0"}),
-        "run directory of format 1; this version of fedspecial reads format 2 only",
+        "run directory of format 1; this version of fedspecial reads the formats 2 and 3 only",
     ),
-    "a later format": (lambda d: set_about(d, {"format": 3}), "run directory of format 3"),
+    "a later format": (lambda d: set_about(d, {"format": 4}), "run directory of format 4"),
     "a missing hash": (lambda d: set_about(d, {"format": 2}), "it was changed after the run began"),
 }
 

@@ -9,7 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from theory_fixtures import CFG, law
 
-from fedspecial.theory import Constants, DriftMonitor, RoundConfig, certify, drift_radius_clip, flat_norm
+from fedspecial.theory import (
+    Constants,
+    DriftMonitor,
+    RoundConfig,
+    anchored_drift_cap,
+    certify,
+    drift_radius_clip,
+    drift_radius_from_deltas,
+    drift_radius_per_weight,
+    flat_norm,
+)
 from fedspecial.theory.simulation.problems import make_problem
 from fedspecial.theory.simulation.simulator import apply_deltas, simulate
 
@@ -196,3 +206,67 @@ def test_an_event_without_a_required_field_is_rejected_by_name(name):
     log = events(np.ones((1, 3)), lam=0.5)
     with pytest.raises(ValueError, match=name):
         certify([{**log[0], name: None}])
+
+
+def weighted_events(deltas, strengths, chosen, server_lr=0.5):
+    """The events of a run in which each weight has its own strength; the anchor is 0."""
+    theta, log = np.zeros(deltas.shape[1]), []
+    for t, (delta, strength) in enumerate(zip(deltas, strengths, strict=True)):
+        theta = (theta + server_lr * delta) / (1 + strength)
+        part = {"share": chosen.mean(), "lam": strength[chosen].min(), "drift": flat_norm(theta[chosen]),
+                "delta_norm": flat_norm(delta[chosen])}  # fmt: skip
+        log.append(
+            {"event": "round", "task": 2, "round": t, "server_lr": server_lr, "lam": strength.min(), "anchored": part,
+             "delta_norm": flat_norm(delta), "drift": flat_norm(theta), "num_accepted": 4}
+        )  # fmt: skip
+    return log
+
+
+@law
+@given(st.integers(1, 12), st.integers(1, 6), st.integers(0, 2**32 - 1))
+def test_certificates_hold_for_strengths_that_differ_by_weight_and_round(rounds, size, seed):
+    rng = np.random.default_rng(seed)
+    deltas = rng.normal(size=(rounds, size)) * 10 ** rng.uniform(-2, 2, (rounds, 1))
+    strengths = 10 ** rng.uniform(-4, 1.3, (rounds, size))
+    chosen = rng.random(size) < 0.5
+    chosen[rng.integers(size)] = True
+    log = weighted_events(deltas, strengths, chosen)
+    (task,) = certify(log)
+    assert task.status == "holds"
+    steps, lams = [0.5] * rounds, [event["anchored"]["lam"] for event in log]
+    norms = [event["anchored"]["delta_norm"] for event in log]
+    last = task.rounds[-1].anchored
+    assert last.drift <= last.recursion_bound * (1 + 1e-9)
+    assert last.recursion_bound <= last.delta_cap * (1 + 1e-9)
+    assert last.delta_cap == pytest.approx(anchored_drift_cap(steps, norms, lams))
+    assert last.recursion_bound == pytest.approx(drift_radius_from_deltas(steps, norms, lams))
+    assert last.drift <= flat_norm(drift_radius_per_weight(steps, deltas, strengths)[chosen]) * (1 + 1e-9)
+
+
+def test_a_part_that_is_pulled_less_than_reported_is_a_bug():
+    deltas, strengths = np.ones((3, 2)), np.full((3, 2), 0.5)
+    log = weighted_events(deltas, strengths, np.array([True, False]))
+    for event in log:
+        event["anchored"]["lam"] = 2.0
+    (task,) = certify(log)
+    assert task.status == "bug in the run"
+    assert {violation.inequality for violation in task.violations} == {"drift of the anchored part <= recursion"}
+
+
+def test_the_anchored_part_by_hand():
+    """γ_G‖Δ_A‖ = 0.5·2 = 1; λ = 1, then 3: r = 1/2, then (1/2 + 1)/4 = 3/8; the cap stays 1."""
+    log = weighted_events(
+        np.array([[2.0, 7.0], [2.0, 7.0]]), np.array([[1.0, 0.0], [3.0, 0.0]]), np.array([True, False])
+    )
+    (task,) = certify(log)
+    assert [entry.anchored.recursion_bound for entry in task.rounds] == [0.5, 0.375]
+    assert [entry.anchored.drift for entry in task.rounds] == [0.5, 0.375]
+    assert task.summary()["anchored_part"] == {
+        "share": 0.5, "lam": 3.0, "drift": 0.375, "recursion_bound": 0.375, "delta_cap": 1.0,
+    }  # fmt: skip
+    assert "anchored_part" not in certify(events(np.ones((2, 2)), 0.5))[0].summary()
+
+
+def test_the_bound_of_each_weight_is_attained_by_updates_of_one_sign():
+    deltas, strengths = np.array([[1.0, 2.0], [3.0, 4.0]]), np.array([[1.0, 0.0], [1.0, 3.0]])
+    assert drift_radius_per_weight([1.0, 1.0], deltas, strengths).tolist() == [(0.5 + 3) / 2, (2 + 4) / 4]

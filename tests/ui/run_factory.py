@@ -64,6 +64,31 @@ def events(*, tasks: Sequence[str] = TASKS, rounds: int = 4, **about: Any) -> It
     yield RunFinished("ab" * 32)
 
 
+NEWER = [
+    {"event": "task_detected", "task": 1, "round": 1, "at": 1, "begun": 2, "share": 0.6},
+    {"event": "rolled_back", "task": 1, "to_round": 0, "reason": {"site": None}},
+    {"event": "evaluation", "task": 1, "round": 1, "values": [None, {"neon": None}]},
+    {"event": "update_received", "task": 1, "version": 3, "client": "north"},
+]
+"""Events of kinds that this version does not know."""
+
+
+def write_newer_run(folder: Path) -> Path:
+    """A run of a later version: unknown events and fields, and null where a domain is not known yet."""
+    run = write_run(folder, stop_after=3)
+    lines = [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
+    known = lines[-1] | {"anchored": None, "staleness": [1, None]}
+    for accuracy in ({"paper": 0.7, "neon": None}, {"paper": 0.8, "neon": None}, None):
+        lines += [*NEWER, {**known, "round": 1, "accuracy": accuracy, "loss": None, "client_lr": None}]
+    nothing = dict.fromkeys(("status", "drift", "recursion_bound", "max_ratio", "lam"))
+    lines.append({"event": "certificate", "task": 1, "summary": {"anchored": True, **nothing}, "rounds": []})
+    lines.append({"event": "task_finished", "task": 1, "name": "paper", "accuracy": [0.8, None], "metrics": None})
+    (run / "events.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    unfinished = {"acc": None, "bwt": None, "matrix": [[0.8, None], [None, None]], "warnings": None, "later": {"a": []}}
+    (run / "result.json").write_text(json.dumps(unfinished))
+    return run
+
+
 def write_run(folder: Path, *, stop_after: int | None = None, extra: Iterable[Event] = (), **about: Any) -> Path:
     """A run directory; with `stop_after`, one that was stopped after this many events."""
     folder.parent.mkdir(parents=True, exist_ok=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from run_factory import append, round_finished, write_federation, write_run
+from run_factory import append, round_finished, write_federation, write_newer_run, write_run
 from ui_site import Site
 
 
@@ -94,6 +94,17 @@ def test_events_of_kinds_that_this_version_does_not_know_are_left_out(site: Site
     append(run, round_finished(1, 1))
     assert problems(site) == {}
     assert site.view("run", "a")["row"]["done"] == 2
+
+
+def test_a_run_of_a_later_version_is_shown_without_what_is_not_known(site: Site) -> None:
+    write_newer_run(site.folder / "a")
+    assert problems(site) == {}
+    found = site.view("run", "a")
+    assert found["matrix"]["rows"] == [[0.8, None], None]
+    assert found["row"]["state"] == "finished"
+    curves = found["curves"]["columns"]
+    assert curves["accuracy/paper"][:2] == [0.9, 0.8]  # the last value of a round that was repeated
+    assert set(curves["accuracy/neon"]) == {None}
 
 
 def test_folders_of_other_projects_are_not_shown(site: Site) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from run_factory import ACCURACY, append, round_finished, write_federation, write_run
+from run_factory import ACCURACY, append, round_finished, write_federation, write_newer_run, write_run
 from ui_pages import page, press, texts, wait_for
 from ui_site import Site, serving
 
@@ -103,6 +103,38 @@ def test_a_run_shows_curves_matrix_certificate_costs_settings_and_files(browser:
         assert texts(browser, ".warnings li") == ["Nothing to report."]
         label = browser.evaluate("document.querySelector('.chart').getAttribute('aria-label')")
         assert label == "Accuracy per domain, last values: paper 80, neon 90"
+
+
+def test_a_run_of_a_later_version_is_shown_on_all_pages(browser: Browser, site: Site) -> None:
+    write_newer_run(site.folder / "a")
+    write_run(site.folder / "b")
+    with page(browser, site.server.address, "run", "a"):
+        wait_for(browser, "document.querySelectorAll('.heat td.missing').length", 3)
+        assert texts(browser, ".heat td.learned") == ["80.0"]
+    with page(browser, site.server.address, "compare", "a", "b"):
+        wait_for(browser, "document.querySelectorAll('.chart canvas').length", 2)
+    with page(browser, site.server.address):
+        wait_for(browser, "document.querySelectorAll('.runs tbody tr').length", 2)
+
+
+def test_on_a_narrow_screen_a_table_is_below_its_chart(browser: Browser, known: Site) -> None:
+    with page(browser, known.server.address, "run", "special-25", width=400):
+        wait_for(browser, "document.querySelectorAll('.chart canvas').length", 4)
+        columns = browser.evaluate("getComputedStyle(document.querySelector('.beside')).gridTemplateColumns")
+        assert len(columns.split()) == 1
+
+
+def test_a_group_is_named_by_the_settings_that_its_runs_have(browser: Browser, site: Site) -> None:
+    for name, method, edit in (
+        ("a", "special", lambda text: text),
+        ("b", "special", lambda text: text.replace("lam: 0.25", "lam: 0.5")),
+        ("c", "fedavg", lambda text: text.replace("lam: 0.25\n", "")),
+    ):
+        config = write_run(site.folder / name, method=method) / "config.yaml"
+        config.write_text(edit(config.read_text()))
+    with page(browser, site.server.address, "compare", "a", "b", "c"):
+        wait_for(browser, "document.querySelectorAll('.legend b').length", 3)
+        assert texts(browser, ".legend b") == ["special lam=0.25", "special lam=0.5", "fedavg"]
 
 
 def test_a_metric_without_limits_is_not_shown_in_per_cent(browser: Browser, tmp_path: Path) -> None:

@@ -10,9 +10,11 @@ import typer
 
 from fedspecial.cli.console import err, one_line_errors, out
 from fedspecial.cli.flower_operations import operations, read_head, read_key
+from fedspecial.cli.flower_storage import storage
 
 app = typer.Typer(help="Run a real federation on Flower: app, keys, demo, audit log.", no_args_is_help=True)
 app.add_typer(operations)
+app.add_typer(storage)
 
 
 @app.command()

@@ -16,12 +16,12 @@ from fedspecial import __version__, config
 from fedspecial.cli import data, flower, study, theory, tuning, ui
 from fedspecial.cli.console import err, fail, one_line_errors, out, seeds_of
 from fedspecial.cli.predict import predict
+from fedspecial.cli.run_progress import resume_with_progress
 from fedspecial.cli.settings import CommandWithSettings, DataOption, SettingsArgument, given_settings, print_settings
 from fedspecial.errors import InputError
 from fedspecial.runs import directory
 
 if TYPE_CHECKING:
-    from fedspecial.report.result import Result
     from fedspecial.runs.compare import Comparison
     from fedspecial.runs.jobs import Job
 
@@ -66,7 +66,7 @@ def run(settings: SettingsArgument = None, data: DataOption = None) -> None:
     from fedspecial.runs.api import new_run
 
     with one_line_errors(), new_run(given_settings(settings or [], data)) as folder:
-        _resume_with_progress(folder)
+        resume_with_progress(folder)
 
 
 @app.command()
@@ -83,7 +83,21 @@ def resume(
         if directory.finished(folder) is not None:
             out.print(f"{folder}: this run is finished; nothing to do", markup=False)
         else:
-            _resume_with_progress(folder, execution)
+            resume_with_progress(folder, execution)
+
+
+@app.command()
+def extend(
+    folder: Annotated[Path, typer.Argument(metavar="RUN_DIR")],
+    domains: Annotated[list[str], typer.Argument(metavar="DOMAIN... [workers=N]")],
+) -> None:
+    """Go on with a finished run on further domains, as if it had known them from the start.
+
+    Example:  fedspecial extend runs/a photo
+    """
+    with one_line_errors():
+        execution = config.parse_settings([part for part in domains if "=" in part])
+        resume_with_progress(folder, execution, [part for part in domains if "=" not in part])
 
 
 @app.command()
@@ -200,28 +214,6 @@ def schema() -> None:
 
 for command in (study.study, study.report, tuning.tune, ui.ui):
     app.command()(command)
-
-
-def _resume_with_progress(folder: Path, execution: config.Settings | None = None) -> None:
-    """Execute the run of a directory, show its progress and print its result."""
-    from fedspecial.cli.progress import RunProgress
-    from fedspecial.cli.tables import matrix_table, metrics_table, result_line
-    from fedspecial.runs import api
-
-    progress = RunProgress(out, folder)
-    try:
-        with progress.showing():
-            result: Result = api.resume(folder, listeners=[progress], progress=False, **(execution or {}))
-    except KeyboardInterrupt:
-        err.print(f"\nstopped; continue with: fedspecial resume {folder}", markup=False)
-        sys.exit(130)
-    out.print(matrix_table(f"{result.method} on {result.benchmark}", result.tasks, result.matrix, result.scale))
-    out.print(result_line(result), markup=False)
-    if (further := metrics_table(result)) is not None:
-        out.print(further)
-    for text in result.warnings:
-        out.print(f"warning: {text}", markup=False)
-    out.print(f"all files are in {folder}", markup=False)
 
 
 def _compare_with_progress(given: config.Settings) -> Comparison:

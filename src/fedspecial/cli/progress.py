@@ -22,6 +22,7 @@ from fedspecial.core.events import (
     UpdateRefused,
     WorkerLost,
 )
+from fedspecial.core.extension import RunExtended
 from fedspecial.report.scale import ACCURACY, Scale
 
 
@@ -60,6 +61,8 @@ class RunProgress:
         elif isinstance(event, RunResumed):
             self._done = self._first = (event.task - 1) * self._rounds + event.round
             self._say(f"continuing with task {event.task}, round {event.round + 1}")
+        elif isinstance(event, RunExtended):
+            self._say(f"extended by {', '.join(event.tasks)}")
         elif isinstance(event, TaskStarted):
             self._say(f"task {event.task}: {event.name}, {event.samples:,} training samples")
         elif isinstance(event, UpdateRefused):

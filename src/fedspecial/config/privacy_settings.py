@@ -77,6 +77,11 @@ def check_privacy(config: Any, method: Method) -> None:
             f"mu={method.mu:g}: not with differential privacy (dp_clip) and local_epochs: λ would depend on the sites' "  # type: ignore[attr-defined]
             "numbers of samples; give lam, or local_steps"
         )
+    if getattr(method, "lam", None) == "auto" and config.local_steps is None:
+        raise InputError(
+            "lam=auto: not with differential privacy (dp_clip) and local_epochs: λ would depend on the sites' numbers "
+            "of samples; give lam, or local_steps"
+        )
     if importlib.util.find_spec("dp_accounting") is None:
         raise InputError(
             f"dp_clip={config.dp_clip:g}: needs the package dp-accounting; "

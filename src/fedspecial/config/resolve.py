@@ -1,8 +1,9 @@
 """From the settings that a user gives to the complete settings of a run.
 
 Sources in order of precedence, later ones winning: the defaults of `Config` (the paper's), the benchmark's preset, the
-preset's settings for the method, the user's file, the user's settings. `merge_settings` needs no torch, so that a run
-can record its settings before anything slow is imported; `resolve` also checks the method's own settings.
+method's defaults for settings of the run (`methods.run_defaults`), the preset's settings for the method, the user's
+file, the user's settings. `merge_settings` needs no torch, so that a run can record its settings before anything slow
+is imported; `resolve` also checks the method's own settings.
 """
 
 from __future__ import annotations
@@ -52,11 +53,12 @@ def merge_settings(given: Mapping[str, Any]) -> Settings:
     preset = {} if is_given_object(chosen) else preset_settings(str(chosen))
     preset |= _settings_for_kind(preset.pop("kinds", {}), preset, settings)
     by_method = [preset.pop("methods", {}), settings.pop("methods", {})]
+    from fedspecial import methods, objectives
+
+    preset |= methods.run_defaults(str(settings.get("method", Config().method)))
     base = {**preset, **{k: v for k, v in settings.items() if k != "benchmark" or "benchmark" not in preset}}
     base |= _dependent_settings(settings, preset)
     config = check_common({k: v for k, v in base.items() if k in Config.model_fields})
-    from fedspecial import methods, objectives
-
     methods.check_name(config.method)
     if isinstance(config.objective, str):
         objectives.check_name(config.objective)

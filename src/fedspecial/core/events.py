@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Protocol
 
+from fedspecial.core.anchored import AnchoredPart
+
 
 class Event(Protocol):
     event: ClassVar[str]
@@ -125,6 +127,7 @@ class RoundFinished:
     largest gradient of the local steps, where constants are estimated. metrics: further numbers of the method.
     max_client_delta is None with differential privacy, where no number of a single update is recorded.
     step_norm: norm of what the server multiplied by server_lr, where a server optimizer made it of the mean delta.
+    anchored: where each weight has its own strength; lam is then the smallest of all.
     """
 
     event: ClassVar[str] = "round"
@@ -154,6 +157,7 @@ class RoundFinished:
     theta_norm: float | None = None
     max_grad: float | None = None
     step_norm: float | None = None
+    anchored: AnchoredPart | None = None
     plain_sgd: bool = True
     seconds: float = 0.0
     seconds_server: float = 0.0

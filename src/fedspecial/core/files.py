@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from fedspecial.errors import InputError
@@ -57,6 +58,16 @@ class BlobStore:
         for path in self.folder.iterdir():
             if path.name not in wanted:
                 path.unlink()
+
+
+@contextmanager
+def owner_only() -> Iterator[None]:
+    """New files and folders of this process can be read by their owner only (0600 and 0700)."""
+    before = os.umask(0o077)
+    try:
+        yield
+    finally:
+        os.umask(before)
 
 
 def sync_file(path: Path) -> None:

@@ -80,6 +80,7 @@ class ServerState:
     theta:   the part of the global model that is averaged
     anchor:  the model that the server pulls `theta` towards; the drift and the certificates are measured from it
     models:  other vectors with the model's layout; when the head grows, they and the anchor grow with it
+    per_weight: vectors with one number per weight, such as a curvature; entries of outputs that are new begin with 0
     optimizer: the moments of the server optimizer, over the weights of each model that it has stepped
     tensors: everything else, such as the vectors of `Method.networks`
     update_norms: norms of the last accepted updates of each client, with which new ones are compared (`norm_limit`)
@@ -88,6 +89,7 @@ class ServerState:
     theta: Tensor
     anchor: Tensor | None = None
     models: Tensors = field(default_factory=dict)
+    per_weight: Tensors = field(default_factory=dict)
     tensors: Tensors = field(default_factory=dict)
     numbers: Numbers = field(default_factory=dict)
     optimizer: Tensors = field(default_factory=dict)

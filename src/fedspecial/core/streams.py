@@ -66,5 +66,10 @@ def sample_clients(seed: int, task: int, round: int, clients: int, count: int) -
     return sorted(int(c) for c in stream(seed, "participation", task, round).choice(clients, count, replace=False))
 
 
+def batch_order(seed: int, task: int, round: int, client: int) -> np.random.Generator:
+    """The stream of the order in which a client sees its samples in a round."""
+    return stream(seed, "batches", task, round, client)
+
+
 def _name(*keys: int | str) -> bytes:
     return hashlib.sha256("/".join(map(str, keys)).encode()).digest()[:16]

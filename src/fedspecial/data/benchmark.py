@@ -70,6 +70,12 @@ class Benchmark:
             return source if classes is None else replace(source, classes=tuple(classes))
         if not source:
             raise InputError("benchmark: has no domains")
+        for item in source:
+            if not isinstance(item, Domain):
+                raise InputError(
+                    f"benchmark: {type(item).__name__} in the list of domains; "
+                    "make each of them with Domain.of(name, train, test)"
+                )
         domains, named = tuple(source), names_of(source)
         if classes is None and not named and all(is_class_labels(domain.train.y) for domain in domains):
             labels = present_labels([part.y for domain in domains for part in (domain.train, domain.test)])
@@ -103,7 +109,8 @@ class Benchmark:
     def schema(self) -> DataSchema:
         """What a model that is trained on these domains needs to know about its inputs."""
         x, encoding = self.domains[0].train.x, self.encoding
-        nested, images = not isinstance(x, Tensor) and x.is_nested, x.dtype == torch.uint8
+        nested = not isinstance(x, Tensor) and x.is_nested
+        images = not nested and x.dtype == torch.uint8  # parts of nested inputs are not normalised
         return DataSchema(
             self.kind,
             self.classes if self.targets == "classes" else None,

@@ -13,6 +13,7 @@ from typing import Any, Literal
 from fedspecial.data import catalogue
 from fedspecial.data.absent_classes import describe_absent_classes
 from fedspecial.data.entry import Entry, Size
+from fedspecial.data.impute import describe_missing
 from fedspecial.data.loading.bad_rows import ignore
 from fedspecial.data.loading.request import LoadRequest, Progress
 from fedspecial.errors import InputError
@@ -189,7 +190,7 @@ def _own_data(
         sites = f", {len(domain.sites)} sites" if domain.sites else ""
         counts = f"{len(domain.train):,} train, {len(domain.test):,} test"
         yield Finding("ok", f"{domain.name}: {counts}, {shape}, {outputs}{sites}")
-    yield from (Finding("note", line) for line in describe_absent_classes(benchmark))
+    yield from (Finding("note", line) for line in (*describe_missing(benchmark), *describe_absent_classes(benchmark)))
 
 
 def _together(name: str, data: Path | None, domains: tuple[str, ...], settings: dict[str, Any]) -> Iterator[Finding]:

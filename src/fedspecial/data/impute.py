@@ -39,7 +39,8 @@ def describe_missing(benchmark: Benchmark) -> list[str]:
     lines = []
     for domain in benchmark.domains:
         counts: dict[str, int] = {}
-        missing = domain.train.x.isnan().sum(0) + domain.test.x.isnan().sum(0)
+        arrays = [part.x for part in (domain.train, domain.test) if isinstance(part.x, Tensor)]
+        missing = torch.stack([x.isnan().sum(0) for x in arrays]).sum(0) if arrays else torch.zeros(0)
         for index in missing.nonzero().flatten().tolist():
             counts[names.get(index, f"column {index}")] = int(missing[index])  # all inputs of a category count once
         if counts:

@@ -36,7 +36,7 @@ def match(benchmark: Benchmark, schema: DataSchema, model: str) -> Benchmark:
 
 
 def _with_classes(benchmark: Benchmark, classes: tuple[str, ...], model: str) -> Benchmark:
-    if benchmark.classes == classes:
+    if benchmark.classes == classes or _adds_classes(benchmark, classes):
         return benchmark
     numbers = torch.tensor(class_numbers(benchmark.classes, classes, f"benchmark '{benchmark.name}'", model))
 
@@ -47,6 +47,11 @@ def _with_classes(benchmark: Benchmark, classes: tuple[str, ...], model: str) ->
         return replace(domain, train=renumbered(domain.train), test=renumbered(domain.test))
 
     return replace(benchmark, classes=classes, domains=tuple(domain_of(domain) for domain in benchmark.domains))
+
+
+def _adds_classes(benchmark: Benchmark, classes: tuple[str, ...]) -> bool:
+    """Whether further domains of a class-incremental run append classes to those that the model has."""
+    return benchmark.incremental == "class" and benchmark.classes[: len(classes)] == classes
 
 
 def class_numbers(names: Sequence[str], classes: Sequence[str], place: str, model: str) -> list[int]:

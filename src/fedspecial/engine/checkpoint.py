@@ -54,11 +54,12 @@ class Checkpoint:
     optimizer: dict[str, str] = field(default_factory=dict)
     update_norms: dict[str, list[float]] = field(default_factory=dict)
     work: dict[str, Any] = field(default_factory=dict)
+    per_weight: dict[str, str] = field(default_factory=dict)
 
     def blobs(self) -> set[str]:
         """The files it refers to."""
         anchor = {self.anchor} if self.anchor else set()
-        named = (self.models, self.tensors, self.clients, self.optimizer)
+        named = (self.models, self.tensors, self.clients, self.optimizer, self.per_weight)
         in_flight = self.work.get("blobs", [])
         return {self.vector, *anchor, *in_flight, *(blob for blobs in named for blob in blobs.values())}
 
@@ -120,6 +121,7 @@ class Checkpointer:
             {name: self.put(f"optimizer/{name}", state) for name, state in server.optimizer.items()},
             server.update_norms,
             work,
+            {name: self.put(f"per_weight/{name}", values) for name, values in server.per_weight.items()},
         )
         self.blobs.sync()
         write_atomic(self.folder / "checkpoint.json", _sealed({"format": _FORMAT, **asdict(checkpoint)}))
@@ -139,6 +141,7 @@ class Checkpointer:
         server.tensors |= {name: server.tensors[name].to(device) for name in checkpoint.on_device}
         server.numbers = dict(checkpoint.numbers)
         server.optimizer = {name: self.tensor(blob).to(device) for name, blob in checkpoint.optimizer.items()}
+        server.per_weight = {name: self.tensor(blob).to(device) for name, blob in checkpoint.per_weight.items()}
         server.update_norms = {key: list(norms) for key, norms in checkpoint.update_norms.items()}
 
 

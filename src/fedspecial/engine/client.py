@@ -14,7 +14,7 @@ from torch import Tensor
 from fedspecial.core.batches import Batch, batch_length
 from fedspecial.core.messages import BUFFERS, THETA, Broadcast, ClientState, Tensors, Update
 from fedspecial.core.statistics_bank import StatisticsBank, sets_in
-from fedspecial.core.streams import seed_torch, stream
+from fedspecial.core.streams import batch_order, seed_torch
 from fedspecial.core.vector import FlatModel
 from fedspecial.data.federation import Federation
 from fedspecial.data.read_on_demand import DatasetInputs
@@ -76,7 +76,7 @@ class ClientRunner:
         if len(rows) == 0:
             return LocalResult(None, NO_SAMPLES)
         context = self._context(client, message, state, rows, client_lr)  # line 7
-        order = order or stream(self.seed, "batches", message.task, message.round, client)
+        order = order or batch_order(self.seed, message.task, message.round, client)
         with _located_errors(context, f"round {message.round + 1}"):
             replayed = self.method.replay(context)
             if replayed is not None:

@@ -44,6 +44,8 @@ def grow(run: Run, task: int) -> None:
     if server.anchor is not None:
         server.anchor = pad_to_layout(server.anchor, old, new, run.vector)
     server.models = {name: pad_to_layout(model, old, new, run.vector) for name, model in server.models.items()}
+    for name, values in server.per_weight.items():
+        server.per_weight[name] = pad_to_layout(values, old, new, torch.zeros_like(run.vector))
     for name, state in server.optimizer.items():
         start = torch.full_like(run.vector, initial_value(run.config, name))
         server.optimizer[name] = pad_to_layout(state, old, new, start)

@@ -10,7 +10,7 @@ import numpy as np
 
 from fedspecial.core.events import Event
 from fedspecial.core.messages import Broadcast, ClientState, packed_size, update_size
-from fedspecial.core.streams import preserve_torch_rng, stream
+from fedspecial.core.streams import batch_order, preserve_torch_rng
 from fedspecial.core.vector import FlatModel
 from fedspecial.data.samples import Samples
 from fedspecial.engine.base import Messages, QueryReply, Reply, problem_with_result
@@ -46,7 +46,7 @@ class InProcess:
         with preserve_torch_rng():
             for at in range(0, len(clients), _STREAMS):
                 some = clients[at : at + _STREAMS]
-                orders = [stream(self.runner.seed, "batches", task, round, client) for client in some]
+                orders = [batch_order(self.runner.seed, task, round, client) for client in some]
                 for client, order in zip(some, orders, strict=True):
                     yield self._train_client(client, messages(client), client_lr, order)
 

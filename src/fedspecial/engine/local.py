@@ -187,17 +187,31 @@ def _optimizer(plan: LocalTraining, parameters: Sequence[Tensor], weights: Tenso
     return sgd
 
 
+_BETAS, _EPSILON = (0.9, 0.999), 1e-8
+
+
 def _adamw(plan: LocalTraining, parameters: Sequence[Tensor], weights: Tensor) -> Step:
-    optimizer = torch.optim.AdamW(parameters, weight_decay=plan.weight_decay)
+    """m ← β₁m + (1−β₁)g,  v ← β₂v + (1−β₂)g²,  θ ← (1−γ·decay)θ − γ·(m/(1−β₁ᵗ)) / (√v/√(1−β₂ᵗ) + ε)
+
+    Equal to `torch.optim.AdamW` bit for bit. Torch's own counts its steps in one tensor per parameter, which it reads
+    in every step.
+    """
+    values = [parameter.detach() for parameter in parameters]
+    means, squares = ([torch.zeros_like(value) for value in values] for _ in range(2))
+    (first, second), steps = _BETAS, 0
 
     def adamw(gradients: Sequence[Tensor], lr: float, proximal_term: ProximalTerm | None) -> None:
-        optimizer.param_groups[0]["lr"] = lr
+        nonlocal steps
+        steps += 1
         if proximal_term is not None:
-            _add_proximal_gradient(gradients, parameters, proximal_term, weights)
-        for parameter, gradient in zip(parameters, gradients, strict=True):
-            parameter.grad = gradient
-        optimizer.step()
-        optimizer.zero_grad()
+            _add_proximal_gradient(gradients, values, proximal_term, weights)
+        step_size, root = lr / (1 - first**steps), (1 - second**steps) ** 0.5
+        for value, gradient, mean, square in zip(values, gradients, means, squares, strict=True):
+            if plan.weight_decay:
+                value.mul_(1 - lr * plan.weight_decay)
+            mean.lerp_(gradient, 1 - first)
+            square.mul_(second).addcmul_(gradient, gradient, value=1 - second)
+            value.addcdiv_(mean, (square.sqrt() / root).add_(_EPSILON), value=-step_size)
 
     return adamw
 

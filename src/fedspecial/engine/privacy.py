@@ -177,15 +177,16 @@ class PrivateAggregation:
     def factor(self, deltas: Tensors) -> float:
         return clip_factor(update_norm(deltas), self.clip)
 
-    def check_budget(self, sampled: int, clients: int) -> None:
-        """Stop the run before a release that would exceed the budget."""
+    def check_budget(self, sampled: int, clients: int, rounds: int = 1) -> None:
+        """Stop the run before releases that would exceed the budget."""
         if self.budget is None:
             return
-        after = epsilon(self.charges + Counter([Charge(self.noise_multiplier, sampled, clients)]), self.delta)
+        after = epsilon(self.charges + Counter({Charge(self.noise_multiplier, sampled, clients): rounds}), self.delta)
         if after.sampled > self.budget:
+            further = "another one" if rounds == 1 else f"another {rounds}"
             raise InputError(
                 f"dp_epsilon={self.budget:g}: the privacy budget is used up after {self.charges.total()} rounds; "
-                f"another one would give ε = {after.sampled:.4g}; the run stops"
+                f"{further} would give ε = {after.sampled:.4g}; the run stops"
             )
 
     def charge(self, task: int, round: int, sampled: int, clients: int) -> PrivacyCharged:

@@ -90,6 +90,7 @@ def apply_updates(
             **distances(run),
             lam=report.lam,
             mu=report.mu,
+            anchored=report.anchored,
             accuracy=accuracy,
             metrics=dict(report.metrics),
             plain_sgd=_plain_sgd(config) and plan.plain and run.private is None,
@@ -186,7 +187,8 @@ def server_step(run: Run, task: int, round: int, average: Tensors, stats: RoundS
         server_optimizer.replace_deltas(config, run.server, average, stats.num_weights)
         stats.step_norm = first_norm(average, stats.num_weights)
     rates = config.server_lr_of(task) * plan.scale, plan.client_lr
-    info = RoundInfo(task, round, *rates, stats.mean_steps, config.adaptive, run.context(task), plan.scale)
+    context, batch = run.context(task), config.batch_size
+    info = RoundInfo(task, round, *rates, stats.mean_steps, config.adaptive, context, plan.scale, batch)
     report = run.method.server_step(run.server, average, info)
     if not isinstance(report, StepReport):
         raise InputError(

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, replace
-from multiprocessing.shared_memory import SharedMemory
 from typing import Any
 
 import torch
@@ -12,6 +12,7 @@ from torch import Tensor
 
 from fedspecial.core.messages import Broadcast
 from fedspecial.engine.jobs import Job, PersonalJob
+from fedspecial.engine.segments import Segment
 
 INLINE_BYTES = 1 << 14
 """Smaller tensors are sent with the job: a segment of their own would cost more."""
@@ -22,7 +23,7 @@ _OPEN_SEGMENTS = 64
 class SharedTensor:
     """Where a tensor is in shared memory."""
 
-    segment: str
+    segment: int
     dtype: torch.dtype
     shape: tuple[int, ...]
 
@@ -31,34 +32,34 @@ class SharedTensors:
     """The driver's side. A tensor that was not written to since it was shared is not copied again."""
 
     def __init__(self) -> None:
-        self._known: dict[Hashable, tuple[Tensor, int, SharedMemory, SharedTensor]] = {}
+        self._known: dict[Hashable, tuple[Tensor, int, Segment, SharedTensor]] = {}
         self._used: set[Hashable] = set()
 
-    def share_job(self, job: Job) -> Job:
-        """The job with large tensors replaced by their place in shared memory."""
-        return map_messages(job, self._share)
+    def share_job(self, job: Job) -> tuple[Job, list[Segment]]:
+        """The job with large tensors replaced by their place in shared memory, and the segments that it uses."""
+        used: dict[int, Segment] = {}
+        return map_messages(job, lambda tensor: self._share(tensor, used)), list(used.values())
 
-    def _share(self, tensor: Tensor) -> Any:
+    def _share(self, tensor: Tensor, used: dict[int, Segment]) -> Any:
         if tensor.nbytes < INLINE_BYTES:
             return tensor.detach().cpu().clone()  # a view would be sent with all of its storage
         key = memory_key(tensor)
         self._used.add(key)
         known = self._known.get(key)
+        segment = known[2] if known is not None else Segment.create(tensor.numel() * tensor.element_size())
+        used[segment.number] = segment
         if known is not None and known[1] == tensor._version:
             return known[3]
-        memory = (
-            known[2] if known is not None else SharedMemory(create=True, size=tensor.numel() * tensor.element_size())
-        )
-        shared = SharedTensor(memory.name, tensor.dtype, tuple(tensor.shape))
-        _view(memory, shared).copy_(tensor.detach())
+        shared = SharedTensor(segment.number, tensor.dtype, tuple(tensor.shape))
+        _view(segment, shared).copy_(tensor.detach())
         # The tensor is kept, so its memory cannot be given to another one in the meantime.
-        self._known[key] = (tensor, tensor._version, memory, shared)
+        self._known[key] = (tensor, tensor._version, segment, shared)
         return shared
 
     def release_unused(self) -> None:
         """Free the segments of tensors that were not shared since the last call."""
         for key in self._known.keys() - self._used:
-            release(self._known.pop(key)[2])
+            self._known.pop(key)[2].close()
         self._used.clear()
 
     def close(self) -> None:
@@ -70,16 +71,21 @@ class AttachedTensors:
     """A worker's side: tensors that are views of the driver's segments."""
 
     def __init__(self) -> None:
-        self._open: dict[str, SharedMemory] = {}
+        self._open: dict[int, Segment] = {}
+
+    def receive(self, number: int, size: int, descriptor: int) -> None:
+        """Open a segment, unless it is open already. The least recently used segment is the first of all."""
+        if number in self._open:
+            os.close(descriptor)
+            self._open[number] = self._open.pop(number)
+        else:
+            self._open[number] = Segment(number, descriptor, size)
 
     def attach_job(self, job: Job) -> Job:
         return map_messages(job, self._attach)
 
-    def memory(self, segment: str) -> SharedMemory:
-        if segment not in self._open:
-            self._open[segment] = SharedMemory(segment)
-        self._open[segment] = self._open.pop(segment)  # the least recently used one is the first
-        return self._open[segment]
+    def segment(self, number: int) -> Segment:
+        return self._open[number]
 
     def close_unused(self) -> None:
         """Close segments that were not used lately. Call it between jobs, when nothing refers to them."""
@@ -92,7 +98,7 @@ class AttachedTensors:
             del self._open[oldest]
 
     def _attach(self, tensor: Any) -> Tensor:
-        return _view(self.memory(tensor.segment), tensor) if isinstance(tensor, SharedTensor) else tensor
+        return _view(self._open[tensor.segment], tensor) if isinstance(tensor, SharedTensor) else tensor
 
 
 Place = tuple[str, torch.dtype, int, int]
@@ -105,40 +111,35 @@ def space_for(vectors: Iterable[Tensor]) -> int:
     return max(_ALIGNMENT, sum(_aligned(vector.nbytes) for vector in vectors))
 
 
-def copy_to(memory: SharedMemory, vectors: dict[str, Tensor]) -> list[Place]:
+def copy_to(segment: Segment, vectors: dict[str, Tensor]) -> list[Place]:
     """Write vectors one after another; returns where they are."""
     at = 0
     places: list[Place] = []
     for name, vector in vectors.items():
         places.append((name, vector.dtype, at, vector.nbytes))
-        _part(memory, *places[-1][1:]).copy_(vector)
+        _part(segment, *places[-1][1:]).copy_(vector)
         at += _aligned(vector.nbytes)
     return places
 
 
-def copy_from(memory: SharedMemory, places: list[Place]) -> dict[str, Tensor]:
+def copy_from(segment: Segment, places: list[Place]) -> dict[str, Tensor]:
     """Inverse of `copy_to`; the tensors are copies."""
-    return {name: _part(memory, dtype, at, size).clone() for name, dtype, at, size in places}
+    return {name: _part(segment, dtype, at, size).clone() for name, dtype, at, size in places}
 
 
-def _part(memory: SharedMemory, dtype: torch.dtype, at: int, size: int) -> Tensor:
+def _part(segment: Segment, dtype: torch.dtype, at: int, size: int) -> Tensor:
     if size == 0:  # torch cannot make a view of no bytes
         return torch.empty(0, dtype=dtype)
-    return torch.frombuffer(memory.buf, dtype=dtype, count=size // dtype.itemsize, offset=at)
+    return torch.frombuffer(segment.memory, dtype=dtype, count=size // dtype.itemsize, offset=at)
 
 
 def _aligned(size: int) -> int:
     return -(-size // _ALIGNMENT) * _ALIGNMENT
 
 
-def release(memory: SharedMemory) -> None:
-    memory.close()
-    memory.unlink()
-
-
-def _view(memory: SharedMemory, shared: SharedTensor) -> Tensor:
+def _view(segment: Segment, shared: SharedTensor) -> Tensor:
     count = torch.Size(shared.shape).numel()
-    return torch.frombuffer(memory.buf, dtype=shared.dtype, count=count).view(shared.shape)
+    return torch.frombuffer(segment.memory, dtype=shared.dtype, count=count).view(shared.shape)
 
 
 def memory_key(tensor: Tensor) -> Hashable:

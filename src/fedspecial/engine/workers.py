@@ -15,22 +15,14 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
-from multiprocessing.shared_memory import SharedMemory
 from pathlib import Path
 
 import torch
 
 from fedspecial.engine.jobs import BuildRunner, ClientWorker, Job, JobResult, TrainJob
 from fedspecial.engine.pool import Done, Failed, Lost, Message, Ready, RetryingPool, failure
-from fedspecial.engine.shared_tensors import (
-    AttachedTensors,
-    Place,
-    SharedTensors,
-    copy_from,
-    copy_to,
-    release,
-    space_for,
-)
+from fedspecial.engine.segments import Segment, receive_descriptor, send_segments
+from fedspecial.engine.shared_tensors import AttachedTensors, Place, SharedTensors, copy_from, copy_to, space_for
 from fedspecial.errors import InputError
 
 _STOP_SECONDS = 5.0
@@ -38,11 +30,16 @@ _STOP_SECONDS = 5.0
 
 @dataclass(frozen=True)
 class _Request:
-    """A job as it goes to a worker. `output`: the segment for its deltas."""
+    """A job as it goes to a worker, followed by the descriptors of its segments.
+
+    segments: number and size of each
+    output:   the number of the segment for its deltas
+    """
 
     job: Job
     outputs: int
-    output: str | None
+    segments: tuple[tuple[int, int], ...]
+    output: int | None
 
 
 @dataclass(frozen=True)
@@ -60,14 +57,20 @@ class _Process:
     process: BaseProcess
     connection: Connection
     shared: SharedTensors
-    output: SharedMemory | None = None
+    output: Segment | None = None
     position: int | None = None
     ready: bool = False
 
     def send(self, job: Job, outputs: int) -> None:
-        request = _Request(self.shared.share_job(job), outputs, self._output_for(job))
+        shared, segments = self.shared.share_job(job)
+        output = self._output_for(job)
+        if output is not None:
+            segments.append(output)
+        sizes = tuple((segment.number, segment.size) for segment in segments)
+        request = _Request(shared, outputs, sizes, None if output is None else output.number)
         with suppress(OSError):  # a dead worker is noticed when its reply is read
             self.connection.send_bytes(pickle.dumps(request))
+            send_segments(self.connection, segments, self.process.pid or 0)
 
     def receive(self) -> Message:
         try:
@@ -95,17 +98,17 @@ class _Process:
             self.process.join()
         self.connection.close()
         if self.output is not None:
-            release(self.output)
+            self.output.close()
 
-    def _output_for(self, job: Job) -> str | None:
+    def _output_for(self, job: Job) -> Segment | None:
         if not isinstance(job, TrainJob):
             return None
         size = space_for(job.message.vectors.values())
         if self.output is None or self.output.size < size:
             if self.output is not None:
-                release(self.output)
-            self.output = SharedMemory(create=True, size=size)
-        return self.output.name
+                self.output.close()
+            self.output = Segment.create(size)
+        return self.output
 
 
 @dataclass
@@ -178,7 +181,10 @@ def _serve(connection: Connection, build: bytes, threads: int) -> None:
     with suppress(EOFError, OSError):
         connection.send_bytes(pickle.dumps(Ready()))
         while data := connection.recv_bytes():
-            connection.send_bytes(pickle.dumps(_answer(worker, pickle.loads(data), tensors)))
+            request: _Request = pickle.loads(data)
+            for number, size in request.segments:
+                tensors.receive(number, size, receive_descriptor(connection))
+            connection.send_bytes(pickle.dumps(_answer(worker, request, tensors)))
             tensors.close_unused()
 
 
@@ -189,6 +195,6 @@ def _answer(worker: ClientWorker, request: _Request, tensors: AttachedTensors) -
         return failure(error)
     deltas: list[Place] = []
     if result.update is not None and request.output is not None:
-        deltas = copy_to(tensors.memory(request.output), result.update.deltas)
+        deltas = copy_to(tensors.segment(request.output), result.update.deltas)
         result = replace(result, update=replace(result.update, deltas={}))
     return _DoneByProcess(result, deltas)

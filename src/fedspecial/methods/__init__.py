@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fedspecial.core.imports import load_object
 from fedspecial.errors import InputError, did_you_mean
@@ -22,9 +22,21 @@ _BUILT_IN = {
     "flwf2t": ("flwf2t:FLwF2T", "clients distil from the global model and from their own past model"),
     "special-c": ("special_c:SpecialC", "clients are pulled towards the previous task's model"),
     "special": ("special:Special", "the server pulls towards the previous task's model"),
+    "special-plus": (
+        "special_plus:SpecialPlus",
+        "each weight is pulled as strongly as it matters, and the BatchNorm statistics of each task are kept",
+    ),
     "joint": ("joint:Joint", "reference: FedAvg on the data of all domains at once; the upper bound"),
     "local": ("local:Local", "reference: every client trains alone, without a federation"),
 }
+
+
+_RUN_DEFAULTS: dict[str, dict[str, Any]] = {"special-plus": {"batch_norm": "bank", "server_lr": 1.0}}
+
+
+def run_defaults(name: str) -> dict[str, Any]:
+    """Settings of a run for which a method has another default; the user's win. Here, so that torch is not needed."""
+    return dict(_RUN_DEFAULTS.get(name, {}))
 
 
 def names() -> list[str]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from pydantic.dataclasses import dataclass as validated
 
+from fedspecial.core.anchored import AnchoredPart
 from fedspecial.core.messages import Broadcast, ServerState, Tensors, Update
 from fedspecial.core.streams import sample_clients
 from fedspecial.errors import InputError
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
 __all__ = [
+    "AnchoredPart",
     "ClientContext",
     "Exchange",
     "LocalData",
@@ -48,6 +50,7 @@ __all__ = [
 class RoundInfo:
     """What the server knows about a round when it takes its step.
 
+    adaptive: the optimizer of the clients or of the server is not plain SGD
     scale: the share of a round that an asynchronous step stands for; it is in `server_lr` already, and a method that
            pulls the model at the server scales the pull by it too
     """
@@ -60,19 +63,23 @@ class RoundInfo:
     adaptive: bool = False
     context: ServerContext | None = None
     scale: float = 1.0
+    batch_size: int = 1
 
 
 @dataclass(frozen=True)
 class StepReport:
     """What a method reports about a server step; it goes into the event of the round.
 
-    lam:     λ of the pull towards `server.anchor`; with it and the anchor, a task gets a certificate
+    lam:     λ of the pull towards `server.anchor`; with it and the anchor, a task gets a certificate. The smallest one
+             where each weight has its own
     mu:      the same pull as a weight in the objective, where it is defined
+    anchored: where each weight has its own strength, those with more than a little of it
     metrics: further numbers to record
     """
 
     lam: float | None = None
     mu: float | None = None
+    anchored: AnchoredPart | None = None
     metrics: Mapping[str, float] = field(default_factory=dict)
 
 

@@ -20,8 +20,9 @@ is slow and their quality is poor.
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, NamedTuple
 
+import numpy as np
 import torch
 from pydantic import Field
 from pydantic.dataclasses import dataclass
@@ -31,7 +32,7 @@ from torch.nn.functional import cross_entropy
 from fedspecial.core.messages import Broadcast, ServerState, Tensors, Update
 from fedspecial.core.streams import stream_seed
 from fedspecial.methods.base import ClientContext, Method, ProblemSpec, RoundInfo, ServerContext, StepReport
-from fedspecial.methods.fedcil_gan import Agreement, Gan, Pictures, Scale, balanced, drawn
+from fedspecial.methods.fedcil_gan import Agreement, Gan, Pictures, Scale, balanced, drawn, labels_in
 from fedspecial.models.generators import LARGEST, conditional_generator, critic
 
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -40,6 +41,15 @@ Beta = Annotated[float, Field(ge=0, lt=1)]
 
 # The server weighs new and old images alike, whatever clients do.
 EVEN = 0.5
+
+
+class Choices(NamedTuple):
+    """The labels that a client draws from in a round: those it has had, of them those that G⁻ was trained on, and those
+    that the downloaded generator was trained on. On the CPU, once per round: no step waits for the device."""
+
+    own: Tensor
+    replayed: Tensor
+    known: Tensor
 
 
 @dataclass(frozen=True)
@@ -146,14 +156,14 @@ class FedCil(Method):
             context.networks[name].load(server.tensors[name])
         rng = torch.Generator().manual_seed(stream_seed(context.seed, self.name, info.task, info.round) % 2**63)
         gan = Gan.of(context.networks, rng, self.gan_lr, self.gan_betas, self.gan_weight_decay)
-        old = _trained_before(server.tensors["first_task"], info.task)
-        known = old | torch.stack(label_sets).any(dim=0)
+        trained_before = _trained_before(server.tensors["first_task"], info.task)
+        old, known = (labels_in(m) for m in (trained_before, trained_before | torch.stack(label_sets).any(dim=0)))
         for _ in range(self.server_iterations):
             wanted = balanced(label_sets, self.server_batch, rng)
             made = [gan.frozen(*pair) for pair in zip(generators, wanted, strict=True) if len(pair[1])]
             new = Pictures(*(torch.cat(parts) for parts in zip(*made, strict=True)))
             replayed = None
-            if bool(old.any()):
+            if len(old):
                 replayed = gan.frozen(server.tensors["old_generator"], drawn(old, self.server_batch, rng))
             gan.step(new, replayed, drawn(known, self.server_batch, rng), EVEN)
         for name in ("generator", "critic"):
@@ -164,7 +174,13 @@ class FedCil(Method):
     def begin_round(self, context: ClientContext) -> None:
         mine = torch.bincount(context.data.labels, minlength=context.problem.classes) > 0
         context.uploads["labels"] = mine
-        context.state.tensors["labels"] = mine | context.state.tensors.get("labels", mine)
+        had = context.state.tensors["labels"] = mine | context.state.tensors.get("labels", mine)
+        trained = context.broadcast.payloads["first_task"].cpu()
+        context.scratch["choices"] = Choices(
+            own=labels_in(had),
+            replayed=labels_in(had & _trained_before(trained, context.broadcast.task)),
+            known=labels_in(trained > 0),
+        )
         gan = Gan.of(context.networks, context.generator, self.gan_lr, self.gan_betas, self.gan_weight_decay)
         scale = Scale.of(context.problem, self.gan_shape(context.problem), context.data.device)
         context.scratch["gan"], context.scratch["scale"] = gan, scale
@@ -183,31 +199,28 @@ class FedCil(Method):
 
     def _replayed(self, context: ClientContext, count: int) -> Pictures | None:
         """G⁻(z, y_r) with y_r uniform over the labels that the client has had and G⁻ was trained on."""
-        payloads = context.broadcast.payloads
-        if "old_generator" not in payloads:
-            return None
-        known = context.state.tensors["labels"] & _trained_before(payloads["first_task"], context.broadcast.task)
-        if not bool(known.any()):
+        payloads, choices = context.broadcast.payloads, context.scratch["choices"].replayed
+        if "old_generator" not in payloads or not len(choices):
             return None
         gan: Gan = context.scratch["gan"]
-        return gan.frozen(payloads["old_generator"], drawn(known, count, gan.rng))
+        return gan.frozen(payloads["old_generator"], drawn(choices, count, gan.rng))
 
     def _train_gan(self, context: ClientContext, real: Pictures, replayed: Pictures | None) -> None:
         """One step on D and G. BatchNorm in G cannot normalise a single image, so at least two are made."""
         gan: Gan = context.scratch["gan"]
-        labels = drawn(context.state.tensors["labels"], max(2, len(real.labels)), gan.rng)
+        labels = drawn(context.scratch["choices"].own, max(2, len(real.labels)), gan.rng)
         gan.step(real, replayed, labels, self.importance, self._agreement(context, real))
 
     def _agreement(self, context: ClientContext, real: Pictures) -> Agreement | None:
-        known = context.broadcast.payloads["first_task"] > 0
-        if not self.consistency or context.broadcast.round == 0 or not bool(known.any()):
+        known = context.scratch["choices"].known
+        if not self.consistency or context.broadcast.round == 0 or not len(known):
             return None
         gan: Gan = context.scratch["gan"]
         downloaded = context.broadcast.vector("generator")
         # The labels of the batch, from the CPU: reading them from the device would wait for it.
         matching = context.data.y[torch.from_numpy(context.data.rows)[context.positions]]
         labels = drawn(known, len(real.labels), gan.rng)
-        rows = known[matching].nonzero().flatten()
+        rows = torch.from_numpy(np.flatnonzero(np.isin(matching.numpy(), known.numpy())))
         made = gan.frozen(downloaded, torch.cat((matching[rows], labels)))
         matched, theirs = torch.split(made.images, [len(rows), len(labels)])
         own = gan.frozen(gan.generator.vector, labels)

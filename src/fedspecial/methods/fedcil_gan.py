@@ -204,10 +204,14 @@ def divergence(first: Tensor, second: Tensor) -> Tensor:
     return kl_div(log_q, log_p, reduction="batchmean", log_target=True)
 
 
-def drawn(allowed: Tensor, count: int, rng: torch.Generator) -> Tensor:
-    """That many labels, uniformly from those allowed (a mask over the classes)."""
-    choices = allowed.cpu().nonzero().flatten()
+def drawn(choices: Tensor, count: int, rng: torch.Generator) -> Tensor:
+    """That many labels, uniformly from these."""
     return choices[torch.randint(len(choices), (count,), generator=rng)]
+
+
+def labels_in(mask: Tensor) -> Tensor:
+    """The labels of a mask over the classes."""
+    return mask.cpu().nonzero().flatten()
 
 
 def balanced(label_sets: list[Tensor], count: int, rng: torch.Generator) -> list[Tensor]:
@@ -216,10 +220,10 @@ def balanced(label_sets: list[Tensor], count: int, rng: torch.Generator) -> list
     label_sets: each client's labels, as masks. Returns the labels of those images that each client gives to the batch:
     only these need to be made, since an image of a frozen generator depends on no other.
     """
-    pool = torch.cat([drawn(mask, count, rng) for mask in label_sets])
+    pool = torch.cat([drawn(labels_in(mask), count, rng) for mask in label_sets])
     owners = torch.arange(len(label_sets)).repeat_interleave(count)
     present = torch.zeros_like(label_sets[0]).index_fill_(0, pool, True)
-    wanted = drawn(present, count, rng)
+    wanted = drawn(labels_in(present), count, rng)
     lots = torch.rand(count, len(pool), generator=rng).masked_fill_(pool != wanted[:, None], -1.0)
     givers = owners[lots.argmax(dim=1)]
     return [wanted[givers == client] for client in range(len(label_sets))]

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, ClassVar, Literal, NamedTuple
 
+import numpy as np
 import torch
 from pydantic import Field
 from pydantic.dataclasses import dataclass
@@ -30,11 +31,15 @@ Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 
 
 class Teacher(NamedTuple):
-    """A frozen model (its tensors by name) and its logits on the client's samples, NaN where not computed yet."""
+    """A frozen model (its tensors by name) and its logits on the client's samples.
+
+    known: which logits are computed already; on the CPU, since a look at the logits would wait for the device
+    """
 
     weight: float
     tensors: dict[str, Tensor]
     logits: Tensor
+    known: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -107,15 +112,17 @@ class FLwF2T(Method):
             self._renew_past_model(context)
         if context.old_classes == 0:
             return
-        state, message = context.state, context.broadcast
+        state, message, device = context.state, context.broadcast, context.model.vector.device
         teachers = []
         if self._server_weight > 0:
-            context.scratch["server_logits"] = _no_logits(context)
-            frozen = _frozen(context, message.theta)
-            teachers.append(Teacher(self._server_weight, frozen, context.scratch["server_logits"]))
+            logits = context.scratch["server_logits"] = _no_logits(context).to(device)
+            known = np.zeros(len(logits), dtype=bool)
+            teachers.append(Teacher(self._server_weight, _frozen(context, message.theta), logits, known))
         if self.beta_past > 0:
             past = message.payloads["past"] if "past" in message.payloads else state.models["past"]
-            teachers.append(Teacher(self.beta_past, _frozen(context, past), state.tensors["past_logits"]))
+            known = ~state.tensors["past_logits"][:, 0].isnan().numpy()
+            logits = state.tensors["past_logits"] = state.tensors["past_logits"].to(device)
+            teachers.append(Teacher(self.beta_past, _frozen(context, past), logits, known))
         context.scratch["teachers"] = teachers
 
     def _renew_past_model(self, context: ClientContext) -> None:
@@ -166,13 +173,13 @@ def _frozen(context: ClientContext, vector: Tensor) -> dict[str, Tensor]:
 
 def _teacher_logits(context: ClientContext, teacher: Teacher, x: Tensor) -> Tensor:
     """The teacher's logits on the current batch; computed only for samples that it has not seen yet."""
-    known = teacher.logits[context.positions]
-    new = known[:, 0].isnan()
-    if bool(new.any()):
-        logits = _logits(context.model, teacher.tensors, x[new.to(x.device)])
-        known[new] = logits[:, : context.old_classes].to(known)
-        teacher.logits[context.positions] = known
-    return known.to(x.device)
+    where = context.positions.numpy()
+    new = np.flatnonzero(~teacher.known[where])
+    if len(new):
+        logits = _logits(context.model, teacher.tensors, x[torch.from_numpy(new).to(x.device)])
+        teacher.logits[torch.from_numpy(where[new])] = logits[:, : context.old_classes].to(teacher.logits.dtype)
+        teacher.known[where] = True
+    return teacher.logits[context.positions]
 
 
 @torch.no_grad()

@@ -225,7 +225,8 @@ class PFedDil(Method):
         if self.signal == "pseudo_negative":
             features, right = self._against_shuffled(context, x)
         familiar = right.long()
-        weight = 1 / torch.bincount(familiar, minlength=2).clamp_min(1)
+        # Not `bincount`, which waits for the device to learn the length of its result.
+        weight = 1 / torch.stack(((~right).sum(), right.sum())).clamp_min(1)
         scores = context.networks["aux"].module(features if self.aux_gradient else features.detach())
         return cross_entropy(scores, familiar, weight=weight)
 

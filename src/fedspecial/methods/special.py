@@ -9,18 +9,20 @@ Clients train as in FedAvg and nothing more is sent. The first task has no previ
 
 With one local step, one round is one SGD step on f_i(θ) + (μ/2)‖θ − θ_{i−1}‖² with λ = μ·γ_G·γ_L·(local steps). With
 more, it is such a step with gradients taken along the clients' paths instead of at θ. Give `mu` instead of `lam` and
-the pull keeps its meaning when learning rates, epochs or the amount of data change.
+the pull keeps its meaning when learning rates, epochs or the amount of data change. `lam=auto` takes μ from the
+curvature of the earlier tasks instead (`special_secant.py`).
 """
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from fedspecial.core.messages import ServerState, Tensors
 from fedspecial.errors import InputError
+from fedspecial.methods import special_secant
 from fedspecial.methods.base import Method, RoundInfo, ServerContext, StepReport
 
 Strength = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -34,6 +36,7 @@ class Special(Method):
 
     Args:
         lam: Strength λ of the pull, ≥ 0; FedAvg at 0. The default is 0.1 if neither `lam` nor `mu` is given.
+            "auto": from the curvature of the earlier tasks, nothing to choose.
         mu: The same pull as the weight of (μ/2)·‖θ − θ_{i−1}‖² in the objective, ≥ 0; λ = μ·γ_G·γ_L·(local steps).
             Give either `lam` or `mu`. It needs plain SGD on the clients and at the server.
         anchor_first_task: Use the initial model as the anchor of the first task, which otherwise has none.
@@ -50,7 +53,8 @@ class Special(Method):
     fedavg_when: ClassVar = {"lam": 0.0}
 
     lam: Annotated[
-        Strength | None, Field(description="strength of the pull to the anchor; 0 is FedAvg; 0.1 if mu is not given")
+        Strength | Literal["auto"] | None,
+        Field(description="strength of the pull to the anchor; 0 is FedAvg; auto: measured; 0.1 if mu is not given"),
     ] = None
     mu: Annotated[
         Strength | None, Field(description="the same as a weight in the objective; give lam or mu, not both")
@@ -61,7 +65,8 @@ class Special(Method):
 
     def __post_init__(self) -> None:
         if self.lam is not None and self.mu is not None:
-            raise ValueError(f"lam={self.lam:g} and mu={self.mu:g} are both given; λ follows from μ, so give one")
+            lam = self.lam if isinstance(self.lam, str) else f"{self.lam:g}"
+            raise ValueError(f"lam={lam} and mu={self.mu:g} are both given; λ follows from μ, so give one")
         if self.lam is None and self.mu is None:
             object.__setattr__(self, "lam", 0.1)
 
@@ -75,21 +80,27 @@ class Special(Method):
     def begin_task(self, server: ServerState, context: ServerContext) -> None:
         if context.task > 1 or self.anchor_first_task:
             server.anchor = server.theta.clone()  # line 3: θ_{i−1}
+        if self.lam == "auto":
+            special_secant.begin_task(server)
 
     def server_step(self, server: ServerState, mean: Tensors, info: RoundInfo) -> StepReport:
+        before = server.theta.clone() if self.lam == "auto" else server.theta
         server.theta.add_(mean["theta"], alpha=info.server_lr)  # line 17
-        if server.anchor is None:
-            return StepReport()
-        lam, mu = self.strengths(info)
-        if lam > 0:
-            server.theta.lerp_(server.anchor, lam / (1 + lam))  # line 18
-        return StepReport(lam, mu)
+        report = StepReport()
+        if server.anchor is not None:
+            lam, mu = self.strengths(server, info)
+            if lam > 0:
+                server.theta.lerp_(server.anchor, lam / (1 + lam))  # line 18
+            report = StepReport(lam, mu)
+        if self.lam == "auto":
+            special_secant.observe(server, mean["theta"], before, info)
+        return report
 
-    def strengths(self, info: RoundInfo) -> tuple[float, float | None]:
+    def strengths(self, server: ServerState, info: RoundInfo) -> tuple[float, float | None]:
         """(λ, μ) of this round; μ is not defined with another optimizer than SGD or when no client took a step."""
         path = info.server_lr * info.client_lr * info.mean_steps
         if self.mu is not None:
             return self.mu * path, self.mu
         assert self.lam is not None
-        lam = self.lam * info.scale
+        lam = special_secant.strength(server, info) if isinstance(self.lam, str) else self.lam * info.scale
         return lam, None if info.adaptive or path == 0 else lam / path

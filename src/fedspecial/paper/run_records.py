@@ -66,7 +66,7 @@ def write_records(jobs: Iterable[Job], results: Path) -> list[Path]:
         content = {
             "settings": identity(job.settings),
             "versions": dict(run.versions),
-            "data_sha256": directory.about(job.folder).get("data_sha256"),
+            "data_sha256": directory.recorded_domains(job.folder),
             "result": run.result.to_json(),
             "second_task": [list(point[:2]) for point in second_task(run)],
         }

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedspecial.core.events import of_kind
+from fedspecial.core.extension import task_names
 from fedspecial.core.files import write_atomic
 from fedspecial.metrics.matrix import Matrix
 from fedspecial.report.result import Result
@@ -67,8 +68,8 @@ def draw_curves(events: Sequence[dict[str, Any]], path: Path) -> None:
     scale = Scale.of(started["metric"]) if "metric" in started else ACCURACY
     figure = Figure(figsize=(8.6, 3.6), layout="constrained")
     axes = figure.add_subplot()
-    per_task = started["rounds"]
-    for number, name in enumerate(started["tasks"]):
+    per_task, tasks = started["rounds"], task_names(events)
+    for number, name in enumerate(tasks):
         points = [
             ((r["task"] - 1) * per_task + r["round"] + 1, scale.factor * r["accuracy"][name])
             for r in rounds
@@ -85,7 +86,7 @@ def draw_curves(events: Sequence[dict[str, Any]], path: Path) -> None:
         axes.set_ylim(0, 108)
     else:
         axes.margins(y=0.15)
-    axes.set_xlim(0, per_task * len(started["tasks"]))
+    axes.set_xlim(0, per_task * len(tasks))
     axes.set_title(f"{started['method']} on {started['benchmark']}, seed {started['seed']}", fontsize=10)
     if any(r["accuracy"] for r in rounds):
         figure.legend(loc="outside right upper", fontsize=8, title=f"{scale.title} on", frameon=False)

@@ -10,6 +10,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from fedspecial.core.events import of_kind
+from fedspecial.core.extension import task_names
 from fedspecial.core.privacy import privacy_summary
 from fedspecial.errors import InputError
 from fedspecial.metrics import costs
@@ -24,12 +25,13 @@ if TYPE_CHECKING:
     from torch import nn
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Result:
     """The result of a run. Accuracies are fractions, sizes are bytes, times are seconds; None means "not defined".
 
     matrix:               row i, column j: accuracy on domain j after task i; with another objective than
-                          classification its main metric, from which `acc`, `bwt` and `worst_drop` are computed, too
+                          classification its main metric, from which `acc`, `bwt` and `worst_drop` are computed, too;
+                          None where the run was extended by domain j only later
     acc:                  mean of the last row
     bwt:                  mean change on the earlier domains, from right after each was learned to the end
     worst_drop:           the most negative of these changes
@@ -103,6 +105,14 @@ class Result:
         """The accuracy matrix as a pandas table: a row for each task, a column for each domain."""
         return data_frame(self.matrix, index=[f"after {name}" for name in self.tasks], columns=self.tasks)
 
+    def __repr__(self) -> str:
+        """One line; all fields are in `to_json()`."""
+        named = (("ACC", self.acc), ("BWT", self.bwt), ("worst drop", self.worst_drop))
+        numbers = ", ".join(f"{name} {self.scale.text(value)}" for name, value in named)
+        unit = "per cent" if self.scale.in_percent else self.scale.title
+        warned = f", {len(self.warnings)} warnings" if self.warnings else ""
+        return f"<Result: {self.method} on {self.benchmark}, seed {self.seed}: {numbers} ({unit}){warned}>"
+
     def _repr_html_(self) -> str:
         return result_html(self)
 
@@ -110,15 +120,16 @@ class Result:
 def result_of(events: Sequence[dict[str, Any]]) -> Result:
     """Compute the result of a finished run."""
     started = of_kind(events, "run_started")[0]
-    rounds = of_kind(events, "round")
+    tasks, rounds = task_names(events), of_kind(events, "round")
     finished = of_kind(events, "task_finished")
     scale = Scale.of(started["metric"]) if "metric" in started else ACCURACY
-    matrix = metrics.check([row["accuracy"] for row in finished], scale.low, scale.high)
+    matrix = metrics.check([_known(row["accuracy"], tasks) for row in finished], scale.low, scale.high)
     masked = None
     if finished[0]["accuracy_masked"] is not None:
-        masked = metrics.check([row["accuracy_masked"] for row in finished], scale.low, scale.high)
+        masked = metrics.check([_known(row["accuracy_masked"], tasks) for row in finished], scale.low, scale.high)
     names = dict.fromkeys(name for row in finished for name in row.get("metrics", {}))
-    further = {name: [row["metrics"].get(name, [None] * len(matrix)) for row in finished] for name in names}
+    further = {name: [_known(row["metrics"].get(name, []), tasks) for row in finished] for name in names}
+    measured = [len(row["accuracy"]) for row in finished]
     # With the data of all domains in every task there is no earlier domain that could be forgotten.
     in_sequence = [] if started.get("all_domains") else matrix
     anchored = [r for r in rounds if r["lam"] is not None]
@@ -130,21 +141,21 @@ def result_of(events: Sequence[dict[str, Any]]) -> Result:
         method=started["method"],
         benchmark=started["benchmark"],
         seed=started["seed"],
-        tasks=started["tasks"],
+        tasks=tasks,
         matrix=[list(row) for row in matrix],
         acc=metrics.average_accuracy(matrix),
         bwt=metrics.backward_transfer(in_sequence),
         worst_drop=metrics.worst_drop(in_sequence),
         forgetting=metrics.forgetting(in_sequence),
-        rounds_to_best=costs.rounds_to_best(rounds, started["tasks"]),
+        rounds_to_best=costs.rounds_to_best(rounds, tasks),
         seconds_per_round=costs.seconds_per_round(rounds),
-        seconds_between_tasks=costs.seconds_between_tasks(of_kind(events, "task_boundary"), len(started["tasks"])),
+        seconds_between_tasks=costs.seconds_between_tasks(of_kind(events, "task_boundary"), len(tasks)),
         bytes_up=costs.bytes_per_client(rounds, "up"),
         bytes_down=costs.bytes_per_client(rounds, "down"),
-        bytes_once=costs.bytes_once(rounds, of_kind(events, "query"), started["clients"], len(started["tasks"])),
+        bytes_once=costs.bytes_once(rounds, of_kind(events, "query"), started["clients"], len(tasks)),
         client_memory_bytes=costs.largest(rounds, "client_memory_bytes"),
         client_memory_paper_bytes=costs.largest(rounds, "client_memory_paper_bytes"),
-        lam=fmean(r["lam"] for r in anchored) if anchored else started["hyperparameters"].get("lam"),
+        lam=fmean(r["lam"] for r in anchored) if anchored else _given_lam(started["hyperparameters"].get("lam")),
         mu=_mean_where_defined(anchored, "mu"),
         drift=rounds[-1]["drift"],
         refused_updates=len(of_kind(events, "update_refused")),
@@ -158,7 +169,7 @@ def result_of(events: Sequence[dict[str, Any]]) -> Result:
         metric=asdict(scale),
         metrics=further,
         notes=[
-            *undefined_notes({scale.name: [list(row) for row in matrix], **further}, started["tasks"]),
+            *undefined_notes({scale.name: [list(row) for row in matrix], **further}, tasks, measured),
             *absent_class_notes(missing),
         ],
         missing_classes=missing,
@@ -167,11 +178,30 @@ def result_of(events: Sequence[dict[str, Any]]) -> Result:
     )
 
 
-def undefined_notes(matrices: Mapping[str, list[list[Any]]], tasks: Sequence[str]) -> list[str]:
-    """For each metric the domains on which it is not defined, after one task or another."""
+def _given_lam(lam: Any) -> float | None:
+    """λ as it was given; nothing where it is measured during the run (`lam=auto`)."""
+    return None if isinstance(lam, str) else lam
+
+
+def _known(row: Sequence[Any], tasks: Sequence[str]) -> list[Any]:
+    """A row of a matrix; None for the domains by which the run was extended later."""
+    return [*row, *[None] * (len(tasks) - len(row))]
+
+
+def undefined_notes(
+    matrices: Mapping[str, list[list[Any]]], tasks: Sequence[str], measured: Sequence[int]
+) -> list[str]:
+    """For each metric the domains on which it is not defined, after one task or another.
+
+    measured: how many domains each row has; the run was extended by the others later
+    """
     notes = []
     for name, rows in matrices.items():
-        missing = [task for number, task in enumerate(tasks) if any(row[number] is None for row in rows)]
+        missing = [
+            task
+            for number, task in enumerate(tasks)
+            if any(row[number] is None for row, known in zip(rows, measured, strict=True) if number < known)
+        ]
         if missing:
             where = "any domain" if len(missing) == len(tasks) else ", ".join(missing)
             notes.append(f"{title_of(name)} is not defined on {where} and left out of means")

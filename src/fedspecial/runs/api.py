@@ -135,10 +135,26 @@ def resume(
     finished = directory.finished(folder)
     if finished is not None:
         return _located(finished, folder, model)
-    settings = directory.settings(folder) | execution_settings(execution)
     objects = Objects.of(benchmark, model, method, objective)
+    settings = directory.settings(folder) | execution_settings(execution)
     objects.check_complete(settings, f"fedspecial.resume({str(folder)!r}, …)")
-    with directory.claimed(folder), directory.failure_recorded(folder):
+    with directory.claimed(folder):
+        return continue_run(folder, settings, objects, listeners, progress)
+
+
+def continue_run(
+    folder: Path,
+    settings: Settings,
+    objects: Objects,
+    listeners: Sequence[Listener] = (),
+    progress: bool = True,
+    new: Sequence[str] = (),
+) -> Result:
+    """Execute what is left of the run of a directory that this process has claimed.
+
+    new: domains by which a finished run is extended
+    """
+    with directory.failure_recorded(folder):
         run_settings = resolve(settings, objects.method, objects.objective)
         from fedspecial.report.trackers import listeners_for
         from fedspecial.runs.execute import execute
@@ -147,7 +163,7 @@ def resume(
         if progress and can_show(sys.stderr):
             heard = (*heard, ProgressLine())
         try:
-            result = execute(folder, run_settings, objects.benchmark, objects.model, heard)
+            result = execute(folder, run_settings, objects.benchmark, objects.model, heard, new)
             return _located(result, folder, objects.model)
         except OSError as error:
             if error.errno not in _DISK_FULL:

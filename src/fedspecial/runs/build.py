@@ -59,9 +59,17 @@ def prepare(
     saved: Checkpoint | None,
     listeners: tuple[Listener, ...] = (),
     connect: Connect | None = None,
+    commit: Callable[[], None] | None = None,
 ) -> Run:
-    """A run with its event log, at its beginning or at its checkpoint."""
+    """A run with its event log, at its beginning or at its checkpoint.
+
+    commit: called when everything was checked, before the event log is opened, which cuts it to the checkpoint
+    """
     parts = assemble(folder, resolved, federation, model, saved, connect)
+    if commit is not None:
+        if resolved.config.dp_clip:
+            _check_privacy_budget(folder, resolved.config, federation, saved)
+        commit()
     runner, config, method = parts.runner, resolved.config, resolved.method
     log = EventLog(folder / "events.jsonl", cut=saved.events_length if saved else 0)
     return Run(
@@ -73,6 +81,15 @@ def prepare(
         ),
         work=_simulated_work(config, parts.checkpointer, saved) if config.has_clock and connect is None else None,
     )
+
+
+def _check_privacy_budget(folder: Path, config: Config, federation: Federation, saved: Checkpoint | None) -> None:
+    """Refuse further tasks that the privacy budget does not allow."""
+    events = read_events(folder / "events.jsonl")
+    private = private_aggregation(config, federation.num_tasks, federation.clients, events)
+    rounds = (federation.num_tasks + 1 - (saved.position.task if saved else 1)) * config.rounds
+    if private is not None:
+        private.check_budget(config.clients_per_round, federation.clients, rounds)
 
 
 def _simulated_work(config: Config, checkpointer: Checkpointer, saved: Checkpoint | None) -> SimulatedWork:
@@ -116,6 +133,12 @@ def assemble(
             )
         vector.copy_(checkpointer.tensor(saved.vector))
         checkpointer.restore(saved, server)
+        for name, network in networks.items():
+            if len(server.tensors[name]) != len(network):
+                raise InputError(
+                    f"method={resolved.method.name}: its network '{name}' is made for a number of classes, so a run "
+                    "cannot be extended by new ones; name all of them in `classes` of the benchmark when it starts"
+                )
     given = federation.separate or federation.benchmark  # worker processes join the domains themselves
     engine = (connect or choose_engine(resolved, given, model))(runner, checkpointer, saved)
     return Parts(runner, checkpointer, vector, server, engine)

@@ -19,7 +19,7 @@ from fedspecial.config import (
 from fedspecial.errors import InputError
 from fedspecial.runs import directory
 from fedspecial.runs.api import Objects, resume, settings_of_method
-from fedspecial.runs.jobs import Job, run_in_process, run_missing
+from fedspecial.runs.jobs import Job, progress_shown, run_in_process, run_missing
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -36,7 +36,7 @@ SEEDS = (25, 225, 2025)
 """The seeds of the paper."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Comparison:
     """The results of `compare`, by method, one for each seed; printing it gives a Markdown table."""
 
@@ -61,6 +61,10 @@ class Comparison:
 
         return comparison_html(self.results)
 
+    def __repr__(self) -> str:
+        seeds = {result.seed for results in self.results.values() for result in results}
+        return f"<Comparison of {', '.join(self.results)} with {len(seeds)} seeds in {self.folder}>"
+
     def __str__(self) -> str:
         from fedspecial.report.comparison import markdown
 
@@ -77,6 +81,7 @@ def compare(
     jobs: int | None = None,
     out: str | Path | None = None,
     tick: Callable[[Sequence[Job]], None] | None = None,
+    progress: bool = True,
     **settings: Any,
 ) -> Comparison:
     """Run several methods with several seeds on the same federation.
@@ -92,7 +97,8 @@ def compare(
             is an object, runs follow one another in this process.
         out: folder of the runs; finished ones are reused and stopped ones continued. ``runs/compare-BENCHMARK-NUMBER``
             without it.
-        tick: called about four times a second with the list of runs, to show progress.
+        tick: called about four times a second with the list of runs, to show progress in another way.
+        progress: show a bar on a terminal or in a notebook, on standard error; not with `tick`.
         **settings: settings of all runs, such as ``rounds=10``. A setting that only some methods have goes to these.
 
     Returns:
@@ -110,11 +116,12 @@ def compare(
     name = objects.benchmark.name if objects.benchmark is not None else str(benchmark)
     folder = Path(out) if out is not None else directory.next_number(f"compare-{name}")
     planned = plan(given.pop("benchmark"), methods, seeds, given, folder, objects.objective)
-    show = (lambda: tick(planned)) if tick is not None else _nothing
-    if objects.benchmark is None and objects.model is None and objects.objective is None:
-        run_missing(planned, jobs, show)
-    else:
-        run_in_process(planned, objects, show)
+    with progress_shown(planned, progress and tick is None) as show_line:
+        show = (lambda: tick(planned)) if tick is not None else show_line
+        if objects.benchmark is None and objects.model is None and objects.objective is None:
+            run_missing(planned, jobs, show)
+        else:
+            run_in_process(planned, objects, show)
     comparison = Comparison(folder, _results(planned, objects.model))
     _write_summary(comparison)
     return comparison
@@ -177,7 +184,3 @@ def _write_summary(comparison: Comparison) -> None:
     results = dict(comparison.results)
     draw_matrices(results, comparison.folder / "comparison.png")
     (comparison.folder / "comparison.md").write_text(str(comparison), encoding="utf-8")
-
-
-def _nothing() -> None:
-    pass

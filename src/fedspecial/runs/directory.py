@@ -1,7 +1,8 @@
 """The run directory: created before anything slow begins; a run is finished when result.json exists. Needs no torch.
 
 config.yaml holds the settings and, under `about`, the version of the directory's format and a hash of the settings,
-and later the versions of the software and the hash of the data.
+and later the versions of the software and the hash of each domain's data. The list of domains has a hash of its own,
+because a run can be extended by further domains.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,8 +31,10 @@ if TYPE_CHECKING:
 RUNS = Path("runs")
 CONFIG = "config.yaml"
 FAILURE = "failure.json"
-FORMAT = 2
-"""Version of the files in a run directory; directories of another version are refused."""
+FORMAT = 3
+"""Version of the files in a run directory, which this version of fedspecial writes."""
+READABLE = (2, FORMAT)
+"""Versions that it reads. Format 2 had one hash of all data, and the hash of its settings included the domains."""
 
 
 def create(settings: Settings) -> Path:
@@ -65,7 +68,7 @@ def write_settings(folder: Path, settings: Settings, about: dict[str, Any] | Non
 
 
 def _config_bytes(settings: Settings, about: dict[str, Any] | None = None) -> bytes:
-    about = {"format": FORMAT, **(about or {}), "settings_sha256": _settings_hash(settings)}
+    about = {"format": FORMAT, **(about or {}), **_seals(settings, FORMAT)}
     return yaml.safe_dump(_plain({**settings, "about": about}), sort_keys=False, allow_unicode=True).encode()
 
 
@@ -75,8 +78,13 @@ def settings(folder: Path) -> Settings:
 
 
 def about(folder: Path) -> dict[str, Any]:
-    """The format's version, the versions of the software and the hash of the data, written when the run began."""
+    """The format's version, the versions of the software and the hashes of the data, written when the run began."""
     return _read(folder)[1]
+
+
+def recorded_domains(folder: Path) -> dict[str, str] | None:
+    """The domains of a run in order, each with the hash of its data; None where they are not recorded (yet)."""
+    return about(folder).get("data")
 
 
 def _read(folder: Path) -> tuple[Settings, dict[str, Any]]:
@@ -91,11 +99,12 @@ def _read(folder: Path) -> tuple[Settings, dict[str, Any]]:
             f"{folder}: this is not a run directory (its {CONFIG} has no about.format); "
             f"to start a run with these settings: fedspecial run {path}"
         )
-    if version != FORMAT:
+    if version not in READABLE:
         raise InputError(
-            f"{folder}: run directory of format {version}; this version of fedspecial reads format {FORMAT} only"
+            f"{folder}: run directory of format {version}; this version of fedspecial reads the formats "
+            f"{' and '.join(map(str, READABLE))} only"
         )
-    if about.get("settings_sha256") != _settings_hash(found):
+    if any(about.get(name) != value for name, value in _seals(found, version).items()):
         raise InputError(f"{path}: it was changed after the run began; undo the change, or start a new run with it")
     return found, about
 
@@ -153,23 +162,31 @@ def failure_recorded(folder: Path) -> Iterator[None]:
     except Exception as error:
         text = " ".join(f"{type(error).__name__}: {error}".split())[:2000]
         content = {"time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "message": text}
-        write_atomic(path, (json.dumps(content, indent=1) + "\n").encode())
+        with suppress(OSError):  # the error itself matters more than its record
+            write_atomic(path, (json.dumps(content, indent=1) + "\n").encode())
         raise
     path.unlink(missing_ok=True)
 
 
 def finished(folder: Path) -> Result | None:
-    """The result of a finished run, or None."""
-    settings(folder)
+    """The result of a finished run, or None. A result of fewer domains than the run has by now does not count."""
+    names = recorded_domains(folder)
     path = folder / "result.json"
     if not path.exists():
         return None
     from fedspecial.report.result import Result
 
     try:
-        return Result(**json.loads(path.read_text(encoding="utf-8")))
+        result = Result(**json.loads(path.read_text(encoding="utf-8")))
     except (ValueError, TypeError):
         raise InputError(f"{path}: it was cut off or changed; remove it and resume the run to write it again") from None
+    return result if set(names or ()) <= set(result.tasks) else None
+
+
+def write_extension(folder: Path, settings: Settings, about: dict[str, Any]) -> None:
+    """Record the new domains of a finished run. From the first of the two steps on, the run is not finished."""
+    write_settings(folder, settings, about)
+    (folder / "result.json").unlink(missing_ok=True)
 
 
 @contextmanager
@@ -197,11 +214,18 @@ def _benchmark_name(settings: Settings) -> str:
     return short_name(name["object"] if is_given_object(name) else name)
 
 
-def _settings_hash(settings: Settings) -> str:
-    """Hash of the settings that determine the result: a finished run may be moved, and executed in several ways."""
-    identity = {key: _plain(value) for key, value in settings.items() if key != "out" and key not in EXECUTION}
-    text = yaml.safe_dump(identity, sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()
+def _seals(settings: Settings, version: int) -> dict[str, str]:
+    """Hash of the settings that determine the result: a finished run may be moved, extended, and executed in several
+    ways. The list of domains, which an extension changes, has a hash of its own."""
+    left_out = {"out", *EXECUTION}
+    if version < 3:
+        return {"settings_sha256": _sha256({key: settings[key] for key in settings.keys() - left_out})}
+    identity = {key: settings[key] for key in settings.keys() - left_out - {"domains"}}
+    return {"settings_sha256": _sha256(identity), "domains_sha256": _sha256({"domains": settings.get("domains")})}
+
+
+def _sha256(values: Settings) -> str:
+    return hashlib.sha256(yaml.safe_dump(_plain(values), sort_keys=True).encode()).hexdigest()
 
 
 def _plain(value: Any) -> Any:

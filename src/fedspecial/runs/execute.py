@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from fedspecial.config import Config, GivenObject, RunSettings
 from fedspecial.config.paths import short_name
 from fedspecial.core.events import DataNotice, EngineStarted, RunResumed, RunStarted, read_events
+from fedspecial.core.extension import RunExtended, task_names
 from fedspecial.core.files import write_atomic
 from fedspecial.core.frozen import frozen_tensors
 from fedspecial.data.absent_classes import describe_absent_classes
@@ -31,7 +34,7 @@ from fedspecial.runs.build import GivenModel, Listener, prepare
 from fedspecial.runs.data import apply_sites, check_model, load_benchmark, make_federation
 from fedspecial.runs.devices import torch_settings
 from fedspecial.runs.model_files import write_frozen, write_model
-from fedspecial.runs.provenance import data_sha256, versions
+from fedspecial.runs.provenance import data_sha256, domain_hashes, versions
 
 
 def execute(
@@ -40,21 +43,29 @@ def execute(
     benchmark: Benchmark | None,
     model: GivenModel | None,
     listeners: tuple[Listener, ...] = (),
+    new: Sequence[str] = (),
 ) -> Result:
-    """Run what the run directory says, from its beginning or its checkpoint, and write the result there."""
+    """Run what the run directory says, from its beginning or its checkpoint, and write the result there.
+
+    new: domains by which the finished run of this directory is extended; recorded after everything was checked
+    """
     with torch_settings(resolved.config):
         notices: list[str] = []
-        targets = resolved.objective.targets
         saved = checkpoints.load(folder / "checkpoint")
-        schema = DataSchema.read(folder) if saved is not None else None
-        if benchmark is None:
-            benchmark = load_benchmark(resolved.config, targets, notices.append, schema)
-        else:
-            benchmark = benchmark.with_targets(targets)
-            benchmark = match(benchmark, schema, str(folder)) if schema is not None else benchmark
-        resolved = apply_sites(resolved, benchmark.check())
+        known = directory.recorded_domains(folder)
+        if known is None and new and (finished := directory.finished(folder)):
+            known = dict.fromkeys(finished.tasks, "")  # a directory of format 2
+        if benchmark is None and saved is not None and known is not None:
+            resolved = _with_domains(resolved, [*known, *new])
+        benchmark = _load(folder, resolved, benchmark, saved, notices)
+        applied = apply_sites(resolved, benchmark.check())
+        if new and applied.config.clients != resolved.config.clients:
+            raise InputError(
+                f"{', '.join(new)}: the data has {applied.config.clients} sites, but the run has "
+                f"{resolved.config.clients} clients; an extension keeps them"
+            )
+        resolved = applied
         check_model(resolved.config, benchmark)
-        notices += describe_missing(benchmark) + describe_absent_classes(benchmark)
         if resolved.config.benchmark == "folders":
             config = resolved.config
             notices.append(
@@ -63,32 +74,88 @@ def execute(
             )
         federation = make_federation(resolved.config, benchmark, all_domains=resolved.method.all_domains)
         federation.check()
-        data = data_sha256(benchmark)
-        if saved is not None and directory.about(folder).get("data_sha256", data) != data:
-            raise InputError(f"{folder}: the data differs from the data with which the run began (another hash)")
-        run = prepare(folder, resolved, federation, model, saved, listeners)
+        data = domain_hashes(benchmark)
+        if saved is not None:
+            _check_data(folder, benchmark, data, new)
+        commit = partial(directory.write_extension, folder, resolved.flat(), {**_versions_then(folder), "data": data})
+        run = prepare(folder, resolved, federation, model, saved, listeners, commit=commit if new else None)
         with contextlib.closing(run.engine):
-            run_remaining(folder, resolved, run, saved, data, notices)
+            run_remaining(folder, resolved, run, saved, data, partial(_notices, benchmark, notices))
         return write_result(folder, run)
 
 
+def _notices(benchmark: Benchmark, notices: Sequence[str], names: Sequence[str]) -> list[str]:
+    """What the user should know about these domains, and about the data as a whole where the run begins."""
+    chosen = replace(benchmark, domains=tuple(domain for domain in benchmark.domains if domain.name in names))
+    general = notices if len(chosen.domains) == len(benchmark.domains) else ()
+    return [*general, *describe_missing(chosen), *describe_absent_classes(chosen)]
+
+
+def _with_domains(resolved: RunSettings, names: Sequence[str]) -> RunSettings:
+    return replace(resolved, config=resolved.config.model_copy(update={"domains": tuple(names)}))
+
+
+def _load(
+    folder: Path, resolved: RunSettings, benchmark: Benchmark | None, saved: Checkpoint | None, notices: list[str]
+) -> Benchmark:
+    """The benchmark by name, or the given one; classes and inputs are those with which the run began."""
+    targets = resolved.objective.targets
+    schema = DataSchema.read(folder) if saved is not None else None
+    if benchmark is None:
+        return load_benchmark(resolved.config, targets, notices.append, schema)
+    benchmark = benchmark.with_targets(targets)
+    return match(benchmark, schema, str(folder)) if schema is not None else benchmark
+
+
+def _check_data(folder: Path, benchmark: Benchmark, data: dict[str, str], new: Sequence[str]) -> None:
+    """Refuse if the data of the domains that the run knows is not the data with which it began."""
+    about = directory.about(folder)
+    found = {name: sha256 for name, sha256 in data.items() if name not in new}
+    recorded = about.get("data", found)
+    if about["format"] == 2:
+        known = replace(benchmark, domains=tuple(domain for domain in benchmark.domains if domain.name not in new))
+        found, recorded = {"all": data_sha256(known)}, {"all": about.get("data_sha256")}
+    if list(found.items()) != list(recorded.items()):
+        raise InputError(f"{folder}: the data differs from the data with which the run began (another hash)")
+
+
+def _versions_then(folder: Path) -> dict[str, Any]:
+    """The versions with which the run began; those of an extension are in its event."""
+    recorded = directory.about(folder)
+    return {key: recorded[key] for key in versions() if key in recorded}
+
+
 def run_remaining(
-    folder: Path, resolved: RunSettings, run: Run, saved: Checkpoint | None, data: str, notices: Iterable[str] = ()
+    folder: Path,
+    resolved: RunSettings,
+    run: Run,
+    saved: Checkpoint | None,
+    data: dict[str, str],
+    notices: Callable[[Sequence[str]], Sequence[str]] = lambda names: (),
 ) -> None:
-    """Train the tasks and rounds that are left; `data` is the hash of the data."""
+    """Train the tasks and rounds that are left.
+
+    data: the hash of each domain · notices: what the user should know about these domains
+    """
     with contextlib.closing(run.log):
+        names = run.federation.benchmark.task_names
         if saved is None:
             write_frozen(folder, run.model)
-            directory.write_settings(folder, resolved.flat(), {**versions(), "data_sha256": data})
+            directory.write_settings(folder, resolved.flat(), {**versions(), "data": data})
             run.federation.benchmark.schema.write(folder)
             run.emit(_started(run))
             run.emit(EngineStarted(run.engine.workers))
-            for text in notices:
-                run.emit(DataNotice(text))
         else:
             run.tell(_started(run))
             run.tell(RunResumed(saved.position.task, saved.position.round))
+            names = names[len(task_names(read_events(run.log.path))) :]
+            if names:
+                run.federation.benchmark.schema.write(folder)  # a class-incremental run may have further classes
+                hashes = {name: data[name] for name in names}
+                run.emit(RunExtended(saved.position.task, names, run.model_sha256(), hashes, versions()))
             run.emit(EngineStarted(run.engine.workers))
+        for text in notices(names) if names else ():
+            run.emit(DataNotice(text))
         learn(run)
 
 

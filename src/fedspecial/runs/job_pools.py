@@ -56,7 +56,7 @@ class _LocalPool:
     execute: Execute
 
     def submit(self, job: Job) -> Future[None]:
-        return self.executor.submit(self.execute, job)
+        return self.executor.submit(self.execute, sharing_cores(job, self.size))
 
     def stop(self) -> None:
         self.executor.shutdown(wait=False, cancel_futures=True)
@@ -65,20 +65,30 @@ class _LocalPool:
 
 
 def _local_pool(jobs: Sequence[Job], parallel: int | None, execute: Execute) -> Iterator[JobPool]:
-    size = max(1, min(parallel or _fitting_runs(jobs), len(jobs)))
+    size = local_runs(jobs, parallel)
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(size, mp_context=context, initializer=_ignore_sigint) as executor:
         yield _LocalPool(size, executor, execute)
 
 
-def _fitting_runs(jobs: Sequence[Job]) -> int:
-    """How many of these runs fit on the machine's cores at the same time, with their workers and threads."""
+def sharing_cores(job: Job, runs: int) -> Job:
+    """`workers=auto` of a run that is executed together with others: its part of the cores, not all of them."""
+    if job.settings.get("workers") != "auto":
+        return job
+    threads = int(job.settings.get("threads", 1))
+    return replace(job, settings={**job.settings, "workers": max(1, available_cores() // (runs * threads))})
+
+
+def local_runs(jobs: Sequence[Job], parallel: int | None) -> int:
+    """How many of these runs are executed at the same time: `parallel`, or as many as fit on the machine's cores with
+    their workers and threads."""
 
     def cores_of(job: Job) -> int:
         threads = int(job.settings.get("threads", 1))
         return threads * number_of_workers(job.settings.get("workers"), threads)
 
-    return max(1, available_cores() // max((cores_of(job) for job in jobs), default=1))
+    fitting = available_cores() // max((cores_of(job) for job in jobs), default=1)
+    return max(1, min(parallel or fitting, len(jobs)))
 
 
 def _ignore_sigint() -> None:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import json
+import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, wait
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedspecial.config import EXECUTION, Settings, resolve
 from fedspecial.errors import InputError
+from fedspecial.report.progress_line import JobsLine, can_show
 from fedspecial.runs import directory
 from fedspecial.runs.api import Objects, new_run, resume
 from fedspecial.runs.job_pools import open_pool
@@ -133,6 +136,19 @@ def progress(jobs: Sequence[Job]) -> tuple[int, int | None]:
     rounds = [rounds_of(job) for job in jobs]
     each = next((total for _, total in rounds if total is not None), None)
     return sum(done for done, _ in rounds), None if each is None else each * len(jobs)
+
+
+@contextmanager
+def progress_shown(jobs: Sequence[Job], wanted: bool) -> Iterator[Callable[[], None]]:
+    """A function for `tick` that shows a line on a terminal or in a notebook, and elsewhere nothing."""
+    if not wanted or not can_show(sys.stderr):
+        yield lambda: None
+        return
+    line = JobsLine(len(jobs))
+    try:
+        yield lambda: line.update(*progress(jobs))
+    finally:
+        line.close()
 
 
 @dataclass

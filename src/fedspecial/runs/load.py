@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -15,6 +14,8 @@ from fedspecial.config import Config, check_common, is_given_object
 from fedspecial.core.forward import Inputs, output_of, scores_of, with_dtype
 from fedspecial.core.statistics_bank import BankedModule, StatisticsBank, split_sets
 from fedspecial.data.input_arrays import normalised, scale_and_shift
+from fedspecial.data.read_on_demand import DatasetInputs, NestedInputs, array_inputs
+from fedspecial.data.samples import Samples
 from fedspecial.data.schema import DataSchema
 from fedspecial.engine.evaluate import EVAL_BATCH
 from fedspecial.engine.head import wider_head
@@ -61,10 +62,10 @@ class TrainedModel:
         """One row per input: the probabilities of the classes, or the outputs where the targets are not classes.
 
         Args:
-            inputs: a batch like the samples of a `Domain`: an array or tensor (uint8 images are normalised as in
-                training), or several of them in a tuple or a dict, if the model takes several.
+            inputs: an array or tensor (uint8 images are normalised as in training), several of them in a tuple or a
+                dict, if the model takes several, or the samples of a domain: ``domain.test``.
         """
-        parts = [self._scores(batch) for batch in _batches(self._prepared(inputs))]
+        parts = [self._scores(self._prepared(batch)) for batch in _batches(inputs)]
         return self._activated(torch.cat(parts) if parts else torch.empty(0))
 
     def predict_files(self, files: Sequence[str | Path]) -> Iterator[FilePredictions]:
@@ -85,22 +86,15 @@ class TrainedModel:
             return scores.softmax(1) if len(scores) else scores
         return scores.sigmoid() if self.objective == "multilabel" else scores
 
-    def _prepared(self, inputs: Any) -> Inputs:
-        if isinstance(inputs, dict):
-            return {name: self._tensor(part) for name, part in inputs.items()}
-        if isinstance(inputs, tuple):
-            return tuple(self._tensor(part) for part in inputs)
-        x, shape = self._tensor(inputs), self.input_shape
-        if shape is not None and tuple(x.shape[1:]) != shape:
-            raise InputError(f"inputs: shape {tuple(x.shape)}; the model of {self.folder} takes a batch of {shape}")
-        return x
-
-    def _tensor(self, values: Any) -> Tensor:
-        x = values if isinstance(values, Tensor) else torch.as_tensor(np.asarray(values))
-        x = x.float() if x.dtype == torch.float64 else x
-        if x.dtype == torch.uint8 and self.schema.mean is not None and self.schema.std is not None:
-            x = normalised(x, *scale_and_shift(self.schema.mean, self.schema.std))
-        return x
+    def _prepared(self, batch: Inputs) -> Inputs:
+        if not isinstance(batch, Tensor):
+            return batch
+        shape, mean, std = self.input_shape, self.schema.mean, self.schema.std
+        if shape is not None and tuple(batch.shape[1:]) != shape:
+            raise InputError(f"inputs: shape {tuple(batch.shape)}; the model of {self.folder} takes a batch of {shape}")
+        if batch.dtype == torch.uint8 and mean is not None and std is not None:
+            return normalised(batch, *scale_and_shift(mean, std))
+        return batch
 
 
 def load(folder: str | Path, *, model: GivenModel | None = None) -> TrainedModel:
@@ -151,12 +145,14 @@ def _check_common_model(method: str) -> None:
         raise InputError(f"method={method}: every client predicts in its own way, so there is no common model to load")
 
 
-def _batches(inputs: Inputs) -> Iterator[Inputs]:
-    """Parts of at most `EVAL_BATCH` inputs."""
-    if isinstance(inputs, Tensor):
-        yield from torch.split(inputs, EVAL_BATCH) if len(inputs) else ()
-        return
-    parts = list(inputs.values()) if isinstance(inputs, dict) else list(cast("Sequence[Tensor]", inputs))
-    for at in range(0, len(parts[0]), EVAL_BATCH):
-        cut = [part[at : at + EVAL_BATCH] for part in parts]
-        yield dict(zip(inputs, cut, strict=True)) if isinstance(inputs, dict) else cut
+def _batches(inputs: Any) -> Iterator[Inputs]:
+    """Parts of at most `EVAL_BATCH` inputs; a data set is read part by part."""
+    x: Any = inputs.x if isinstance(inputs, Samples) else inputs
+    if not isinstance(x, NestedInputs | DatasetInputs):
+        try:
+            x = array_inputs(x)
+        except (TypeError, ValueError, RuntimeError) as error:
+            reason = " ".join(str(error).split())
+            raise InputError(f"inputs: {type(inputs).__name__} does not become a tensor ({reason})") from None
+    for at in range(0, len(x), EVAL_BATCH):
+        yield x[at : at + EVAL_BATCH].to(torch.device("cpu"))

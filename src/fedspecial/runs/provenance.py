@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import platform
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from fedspecial.core.batches import tensors_of
 from fedspecial.core.messages import raw_bytes
 from fedspecial.data.benchmark import Benchmark
 from fedspecial.data.read_on_demand import NestedInputs
+from fedspecial.data.samples import Domain
 
 
 def versions() -> dict[str, str]:
@@ -27,13 +29,22 @@ def versions() -> dict[str, str]:
     }
 
 
-def data_sha256(benchmark: Benchmark) -> str:
-    """Hash of every sample and label, in order: two runs with the same one saw the same data.
+def domain_hashes(benchmark: Benchmark) -> dict[str, str]:
+    """Domain → hash of its samples and labels, in order: two runs with the same ones saw the same data.
 
     Of data sets that are read batch by batch, the number, shape and type of the inputs stand for the inputs.
     """
+    return {domain.name: _sha256([domain]) for domain in benchmark.domains}
+
+
+def data_sha256(benchmark: Benchmark) -> str:
+    """One hash of all domains, as run directories of format 2 have it."""
+    return _sha256(benchmark.domains)
+
+
+def _sha256(domains: Sequence[Domain]) -> str:
     sha = hashlib.sha256()
-    for domain in benchmark.domains:
+    for domain in domains:
         sha.update(domain.name.encode())
         for samples in (domain.train, domain.test):
             sha.update(_input_bytes(samples.x))

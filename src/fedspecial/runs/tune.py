@@ -20,7 +20,7 @@ from fedspecial.errors import InputError
 from fedspecial.metrics.statistics import MIN_SEEDS, directions, t_interval
 from fedspecial.report.comparison import MeanStd
 from fedspecial.runs import directory
-from fedspecial.runs.jobs import Job, run_missing, settings_key
+from fedspecial.runs.jobs import Job, progress_shown, run_missing, settings_key
 
 COARSE = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 Curve = Mapping[float, MeanStd]
@@ -102,6 +102,7 @@ def tune(
     jobs: int | None = None,
     out: str | Path | None = None,
     run_jobs: Callable[[str, Sequence[Job]], None] | None = None,
+    progress: bool = True,
     **settings: Any,
 ) -> Tuned:
     """Choose λ with the paper's two-stage search on held-out training data; the test data is not used.
@@ -114,6 +115,7 @@ def tune(
         jobs: how many runs at the same time; as many as there are cores without it.
         out: folder of the runs and of ``preset.yaml``; ``tune/BENCHMARK`` without it. Finished runs are reused.
         run_jobs: called with "coarse" or "fine" and the runs of that stage, to execute them and show progress.
+        progress: show a bar on a terminal or in a notebook, on standard error; not with `run_jobs`.
         **settings: settings of all runs, such as ``rounds=10``.
 
     Returns:
@@ -139,7 +141,8 @@ def tune(
         if run_jobs is not None:
             run_jobs(stage, planned)
         else:
-            run_missing(planned, jobs, lambda: None)
+            with progress_shown(planned, progress) as tick:
+                run_missing(planned, jobs, tick)
         curve |= read_curve(search, values)
     preset = write_preset(search, curve)
     bwt = read_curve(search, list(curve), "bwt")

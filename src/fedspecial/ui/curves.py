@@ -33,7 +33,7 @@ class CurveTable:
             column = self._columns.setdefault(name, [])
             if index >= len(column):
                 column.extend([None] * (index + 1 - len(column)))
-            bucket = column[index]
+            bucket = column[index] if self.width > 1 else None  # a round that is repeated replaces what it was
             if bucket is None or value < bucket[1] or value > bucket[3]:
                 column[index] = _merged(bucket, (at, value, at, value))
 

@@ -81,9 +81,14 @@ class RunFiles:
         }
 
     def matrix(self) -> dict[str, Any]:
-        """The rows of the accuracy matrix that exist so far; None for tasks that are not finished."""
-        tasks = self.log.tasks
-        return {"tasks": tasks, "rows": [self.log.matrix.get(task) for task in range(1, len(tasks) + 1)]}
+        """The rows of the accuracy matrix that exist so far; None for tasks that are not finished, and for domains by
+        which the run was extended later."""
+        tasks, found = self.log.tasks, self.log.matrix
+        rows = [
+            None if (row := found.get(task)) is None else row + [None] * (len(tasks) - len(row))
+            for task in range(1, len(tasks) + 1)
+        ]
+        return {"tasks": tasks, "rows": rows}
 
     def results(self) -> dict[str, Any]:
         """From result.json if the run is finished, otherwise what the events so far give."""

@@ -61,6 +61,7 @@ class RunLog:
             "engine_notice": lambda event: self._warn(text_of(event["text"])),
             "worker_lost": self._on_worker_lost,
             "run_finished": self._on_finish,
+            "run_extended": self._add_tasks,
         }
 
     @property
@@ -96,12 +97,8 @@ class RunLog:
             self.warnings[text] += 1
 
     def _on_start(self, event: Event) -> None:
-        tasks = event["tasks"]
-        if not isinstance(tasks, list):
-            raise ValueError("tasks is not a list")
-        if len(tasks) > MAX_TASKS:
-            self._warn(f"the run has {len(tasks)} tasks; the page shows the first {MAX_TASKS}")
-        self.tasks = [text_of(name) for name in tasks[:MAX_TASKS]]
+        self.tasks = []
+        self._add_tasks(event)
         self.rounds_per_task = count_of(event["rounds"])
         self.grid = ParticipationGrid(count_of(event["clients"]))
         names = ("method", "benchmark", "seed", "clients", "num_weights", "num_buffers")
@@ -111,6 +108,15 @@ class RunLog:
             self.scale = Scale(text_of(metric["name"]), number_of(metric.get("low")), number_of(metric.get("high")))
         hyperparameters = event.get("hyperparameters")
         self.anchored = isinstance(hyperparameters, dict) and "lam" in hyperparameters
+
+    def _add_tasks(self, event: Event) -> None:
+        """The tasks with which the run began, or by which it was extended."""
+        tasks = event["tasks"]
+        if not isinstance(tasks, list):
+            raise ValueError("tasks is not a list")
+        if (total := len(self.tasks) + len(tasks)) > MAX_TASKS:
+            self._warn(f"the run has {total} tasks; the page shows the first {MAX_TASKS}")
+        self.tasks = [*self.tasks, *map(text_of, tasks)][:MAX_TASKS]
 
     def _on_task_start(self, event: Event) -> None:
         self.task, self._bound = count_of(event["task"]), 0.0

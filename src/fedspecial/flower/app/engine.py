@@ -27,6 +27,7 @@ from fedspecial.flower.app import wire
 from fedspecial.flower.app.plan import FederationPlan
 from fedspecial.flower.app.registry import SiteRegistry
 from fedspecial.flower.app.requests import NO_REPLY, SiteRequests
+from fedspecial.flower.app.site_faults import NOT_TAKING_PART
 from fedspecial.flower.app.site_reply import RequestSpec, SiteReply, in_order
 from fedspecial.flower.app.site_scores import SiteScores
 from fedspecial.flower.governance.promotion import SiteScore
@@ -40,6 +41,7 @@ log = logging.getLogger("fedspecial.flower")
 @dataclass
 class FlowerEngine:
     """
+    plan_json:    what the sites receive of the plan
     run:          identifier of the run
     versions, num_requests: of an earlier start of the run, see `SiteRequests`
     collector:    what the audit log will say about the current round
@@ -50,6 +52,7 @@ class FlowerEngine:
 
     grid: Grid
     plan: FederationPlan
+    plan_json: str
     run: str
     runner: ClientRunner
     payloads: PayloadTracker
@@ -62,11 +65,11 @@ class FlowerEngine:
 
     def __post_init__(self) -> None:
         self.registry = SiteRegistry(
-            *(self.grid, self.plan.to_json(), self.run, self.plan.sites, self.runner.model.layout.frozen),
+            *(self.grid, self.plan_json, self.run, self.plan.sites, self.runner.model.layout.frozen),
             registered_only=not self.plan.policy.allow_unregistered,
         )
         self.requests = SiteRequests(
-            *(self.grid, self.plan, self.run, self.registry, self.payloads, self.refuse),
+            *(self.grid, self.plan, self.plan_json, self.run, self.registry, self.payloads, self.refuse),
             *(self.versions, self.num_requests, lambda: self.collector.receipt),
         )
         self._without_samples: set[tuple[int, int]] = set()
@@ -76,13 +79,14 @@ class FlowerEngine:
     def train(
         self, task: int, round: int, clients: Sequence[int], messages: Messages, client_lr: float
     ) -> Iterator[Reply]:
-        """A site without samples of the task gets one request in it and does not count for the quorum."""
+        """A site without samples of the task, or that does not allow it, gets one request in it and does not count for
+        the quorum."""
         able = [client for client in clients if (task, client) not in self._without_samples]
         self.collector.begin_round([self.plan.sites[client] for client in able])
         known = [SiteReply(client, NO_SAMPLES) for client in clients if client not in able]
         spec = RequestSpec(wire.TRAIN, client_lr=client_lr)
         for reply in in_order(clients, known, self.requests.with_retries(spec, able, messages)):
-            if reply.problem == NO_SAMPLES:
+            if reply.problem == NO_SAMPLES or reply.problem in NOT_TAKING_PART:
                 self._without_samples.add((task, reply.client))
             yield self.to_reply(reply, messages(reply.client).vectors)
         able = [client for client in clients if (task, client) not in self._without_samples]
@@ -116,6 +120,8 @@ class FlowerEngine:
         for reply in in_order(clients, self.requests.with_retries(spec, clients, messages)):
             if reply.problem is not None or reply.header is None:
                 continue
+            for name, reason in reply.header.untested.items():
+                self.refuse(reply.client, wire.one_line(f"task {name} is not tested: {reason}"), False)
             for task in tasks:
                 found[task].add(self.plan.sites[reply.client], reply.header, task)
         if cap is None and not masked:

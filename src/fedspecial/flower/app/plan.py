@@ -11,14 +11,14 @@ Without `tasks`, the federation is a trial: the benchmark of the settings is par
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from fedspecial.config import RunSettings, Settings, given_object, merge_settings, resolve
 from fedspecial.errors import InputError
 from fedspecial.flower.governance.policy import RoundPolicy, split_run_config
+from fedspecial.flower.governance.site_settings import check_plain_names
 
 KINDS = ("image", "table", "text")
 NORM_LIMIT = 10.0
@@ -49,6 +49,7 @@ class FederationPlan:
             raise InputError('sites: no site is given (for example sites="north,south")')
         for key in ("sites", "tasks"):
             names = getattr(self, key)
+            check_plain_names(key, names)
             for name in names:
                 if names.count(name) > 1:
                     raise InputError(f"{key}: '{name}' is given twice")
@@ -71,18 +72,6 @@ class FederationPlan:
             data = DataSpec(classes, tuple(map(int, shape)), kind)
         settings = {key: value for key, value in settings.items() if value != ""}
         return FederationPlan(sites, settings, policy, tasks, data)
-
-    def to_json(self) -> str:
-        return json.dumps(asdict(self), sort_keys=True)
-
-    @staticmethod
-    def of_json(text: str) -> FederationPlan:
-        content = json.loads(text)
-        data = content.pop("data")
-        spec = DataSpec(tuple(data["classes"]), tuple(data["shape"]), data["kind"]) if data else None
-        names = {key: tuple(content.pop(key)) for key in ("sites", "tasks")}
-        policy = RoundPolicy(**content["policy"])
-        return FederationPlan(**names, settings=content["settings"], policy=policy, data=spec)
 
     def resolved(self) -> RunSettings:
         """All settings, validated, including the method's own."""
@@ -112,10 +101,12 @@ class FederationPlan:
             given |= {"benchmark": given_object("federation"), "partition": "sites"}
         return merge_settings(given)
 
-    def client_number(self, site: str) -> int:
-        if site not in self.sites:
-            raise InputError(f"site={site}: not a site of this federation (its sites: {', '.join(self.sites)})")
-        return self.sites.index(site)
+
+def number_of(site: str, sites: Sequence[str]) -> int:
+    """The client number of a site."""
+    if site not in sites:
+        raise InputError(f"site={site}: not a site of this federation (its sites: {', '.join(sites)})")
+    return sites.index(site)
 
 
 def _names(value: object) -> tuple[str, ...]:

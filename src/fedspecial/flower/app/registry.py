@@ -87,6 +87,8 @@ class SiteRegistry:
             if reply.has_error():
                 raise RefusedReply(wire.one_line(str(reply.error.reason)))
             header = wire.read_header(reply)
+            if header.problem is not None:
+                raise RefusedReply(wire.one_line(header.problem))
             if not 0 <= header.client < len(self._sites) or self._sites[header.client] != header.site:
                 raise RefusedReply(f"'{header.site}' is not client {header.client} of this federation")
             if registered != header.site and (registered or self._registered_only):

@@ -35,6 +35,7 @@ BUSY = "the site is still at work on an earlier round"
 @dataclass
 class SiteRequests:
     """
+    plan_json:    what the sites receive of the plan
     run:          identifier of the run
     versions:     client → version of its client state at the site
     num_requests: number of request batches so far; it makes versions unique
@@ -44,6 +45,7 @@ class SiteRequests:
 
     grid: Grid
     plan: FederationPlan
+    plan_json: str
     run: str
     registry: SiteRegistry
     payloads: PayloadTracker
@@ -53,7 +55,6 @@ class SiteRequests:
     receipt: Callable[[], dict[str, Any]] = dict
 
     def __post_init__(self) -> None:
-        self._plan_json = self.plan.to_json()
         self._transport = Transport(self.grid, self.registry, lambda client, reason: self.refuse(client, reason, True))
         self._checkpointed = (dict(self.versions), dict(self.versions))  # versions in the last two checkpoints
 
@@ -189,7 +190,7 @@ class SiteRequests:
             key = tuple((name, id(tensor)) for name, tensor in broadcast.vectors.items())
             if key not in records:  # vectors that go to all sites are serialized once
                 records[key] = wire.tensors_to_record(broadcast.vectors)
-            message = wire.make_request(spec.kind, nodes[client], self._plan_json, request, records[key], new)
+            message = wire.make_request(spec.kind, nodes[client], self.plan_json, request, records[key], new)
             once = sum(tensor.numel() * tensor.element_size() for tensor in new.values())
             sent = SentRequest(request, broadcast, wire.message_size(message), once)
             outgoing[client] = (message, _key(spec, broadcast), sent)

@@ -22,7 +22,7 @@ from flwr.serverapp import Grid, ServerApp
 
 from fedspecial.config import resolve
 from fedspecial.core.events import Event, read_events
-from fedspecial.core.files import write_atomic
+from fedspecial.core.files import owner_only, write_atomic
 from fedspecial.engine import checkpoint as checkpoints
 from fedspecial.engine.checkpoint import Checkpoint, Checkpointer
 from fedspecial.engine.client import ClientRunner
@@ -36,16 +36,18 @@ from fedspecial.flower.app.engine import FlowerEngine
 from fedspecial.flower.app.plan import FederationPlan
 from fedspecial.flower.app.recorder import Recorder
 from fedspecial.flower.app.site_data import server_federation
+from fedspecial.flower.app.site_plan import plan_for_sites
 from fedspecial.flower.app.task_control import requested_task_end
 from fedspecial.flower.app.watched_grid import FILE as SITES_FILE
 from fedspecial.flower.app.watched_grid import WatchedGrid
 from fedspecial.flower.governance.audit import read_lines
+from fedspecial.flower.governance.site_keys import SiteKeys
 from fedspecial.flower.logs import log_to_stderr
 from fedspecial.runs import directory
 from fedspecial.runs.build import prepare
 from fedspecial.runs.devices import torch_settings
 from fedspecial.runs.execute import run_remaining, write_result
-from fedspecial.runs.provenance import data_sha256
+from fedspecial.runs.provenance import domain_hashes
 
 log = logging.getLogger("fedspecial.flower")
 
@@ -76,6 +78,7 @@ def serve(grid: Grid, run_config: Mapping[str, Any], listeners: tuple[Listener, 
     resolved = plan.resolved()
     folder = Path(resolved.config.out or "run")
     with (
+        owner_only(),
         _run_directory(folder, plan),
         directory.claimed(folder),
         directory.failure_recorded(folder),
@@ -88,12 +91,13 @@ def serve(grid: Grid, run_config: Mapping[str, Any], listeners: tuple[Listener, 
             return folder
         federation = server_federation(plan, resolved)
         saved = checkpoints.load(folder / "checkpoint")
-        data = data_sha256(federation.benchmark)
-        if saved is not None and directory.about(folder).get("data_sha256", data) != data:
+        data = domain_hashes(federation.benchmark)
+        if saved is not None and directory.recorded_domains(folder) not in (None, data):
             raise InputError(f"out={folder}: the data has changed since the run started (its hash differs)")
         recorder = Recorder(folder, plan, run_id, saved.payloads.get("audit_head", "") if saved else "")
-        watched = WatchedGrid(grid, folder / SITES_FILE, plan.sites)
-        connect = _make_connect(watched, plan, run_id, recorder)
+        keys = SiteKeys(folder, plan.sites, recorder.append)
+        watched = WatchedGrid(grid, folder / SITES_FILE, plan.sites, keys.admit)
+        connect = _make_connect(watched, plan, plan_for_sites(plan, resolved), run_id, recorder)
         run = prepare(folder, resolved, federation, None, saved, (recorder.listen, *listeners), connect)
         with contextlib.closing(run.log):
             run.quorum = lambda: recorder.engine.quorum_size
@@ -137,13 +141,15 @@ def _wait_for_sites(engine: FlowerEngine, quorum: int) -> None:
 
 
 def _make_connect(
-    grid: Grid, plan: FederationPlan, run_id: str, recorder: Recorder
+    grid: Grid, plan: FederationPlan, plan_json: str, run_id: str, recorder: Recorder
 ) -> Callable[[ClientRunner, Checkpointer, Checkpoint | None], FlowerEngine]:
     def connect(runner: ClientRunner, checkpointer: Checkpointer, saved: Checkpoint | None) -> FlowerEngine:
         kept = saved.payloads if saved else {}
         versions = {int(client): version for client, version in kept.get("versions", {}).items()}
         payloads, num_requests = PayloadTracker(kept.get("holders")), kept.get("num_requests", 0)
-        recorder.engine = FlowerEngine(grid, plan, run_id, runner, payloads, versions, num_requests, recorder.collector)
+        recorder.engine = FlowerEngine(
+            grid, plan, plan_json, run_id, runner, payloads, versions, num_requests, recorder.collector
+        )
         return recorder.engine
 
     return connect

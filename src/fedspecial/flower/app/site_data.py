@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,10 +15,16 @@ from fedspecial.core.targets import TargetKind
 from fedspecial.data import catalogue
 from fedspecial.data.benchmark import Benchmark
 from fedspecial.data.federation import Federation
+from fedspecial.data.formats import image_folders
+from fedspecial.data.loading.bad_rows import OnBad
 from fedspecial.data.samples import Domain, Samples
 from fedspecial.data.targets import check_targets, convert
 from fedspecial.errors import InputError
 from fedspecial.flower.app.plan import DataSpec, FederationPlan
+from fedspecial.flower.app.site_faults import faults_as
+from fedspecial.flower.app.site_plan import SitePlan
+from fedspecial.flower.governance.site_policy import SitePolicy
+from fedspecial.flower.governance.site_settings import PolicyError
 from fedspecial.runs.data import load_benchmark, make_federation
 
 
@@ -27,49 +33,77 @@ def server_federation(plan: FederationPlan, resolved: RunSettings) -> Federation
     if plan.data is None:
         return _trial(resolved)
     empty, targets = _no_samples(plan.data), resolved.objective.targets
-    return _federation(plan, plan.data, {name: Domain(name, empty, empty) for name in plan.tasks}, targets)
+    domains = {name: Domain(name, empty, empty) for name in plan.tasks}
+    return _federation(len(plan.sites), plan.data, domains, targets)
 
 
-def site_federation(
-    plan: FederationPlan, resolved: RunSettings, site: str, node_config: Mapping[str, Any]
-) -> Federation:
-    """The data of one site; in a trial, its part of the benchmark's training and test samples."""
-    if plan.data is None:
-        return _trial_share(_trial(resolved), plan.client_number(site))
-    paths = task_paths(plan.tasks, site, node_config)
-    empty = _no_samples(plan.data)
-    domains = {
-        name: _read_domain(paths[name], name, plan.data, resolved) if name in paths else Domain(name, empty, empty)
-        for name in plan.tasks
-    }
-    return _federation(plan, plan.data, domains, resolved.objective.targets)
+class SiteData:
+    """The data of one site. A task is read when it is needed and not before, so a bad file of one task harms no other.
+
+    In a trial, it is the site's part of the benchmark's training and test samples.
+    """
+
+    def __init__(
+        self, plan: SitePlan, resolved: RunSettings, site: str, policy: SitePolicy, node_config: Mapping[str, Any]
+    ) -> None:
+        self._plan, self._resolved, self._policy = plan, resolved, policy
+        self._domains: dict[str, Domain] = {}
+        if plan.data is None:
+            self.federation = _trial_share(_trial(resolved), plan.client_number(site))
+        else:
+            self._paths = task_paths(plan.tasks, site, policy, node_config)
+            self._update(plan.data)
+
+    def read(self, task: int) -> None:
+        """Make sure that `federation` has the data of this task; raises `SiteError`."""
+        if not 1 <= task <= self.federation.num_tasks:
+            raise PolicyError(f"task {task}: the federation has {self.federation.num_tasks} tasks")
+        if self._plan.data is None:
+            return
+        name = self._plan.tasks[task - 1]
+        self._policy.check_task(name)
+        if name in self._paths and name not in self._domains:
+            with faults_as("data"):
+                self._domains[name] = _read_domain(self._paths[name], name, self._plan.data, self._resolved)
+            self._update(self._plan.data)
+
+    def _update(self, data: DataSpec) -> None:
+        empty = _no_samples(data)
+        domains = {name: self._domains.get(name, Domain(name, empty, empty)) for name in self._plan.tasks}
+        targets = self._resolved.objective.targets
+        self.federation = _federation(len(self._plan.sites), data, domains, targets)
 
 
 def _trial(resolved: RunSettings) -> Federation:
     return make_federation(resolved.config, load_benchmark(resolved.config, resolved.objective.targets))
 
 
-def task_paths(tasks: Sequence[str], site: str, node_config: Mapping[str, Any]) -> dict[str, Path]:
+def task_paths(tasks: Sequence[str], site: str, policy: SitePolicy, node_config: Mapping[str, Any]) -> dict[str, Path]:
     """Task name → this site's folder or .npz file. Tasks for which the site has no data are left out.
 
-    The node config's `tasks` lists paths in the order of the tasks, empty for a task without data. Without it, a path
-    with the name of the task is used if it exists.
+    The policy's `tasks` names the paths of the allowed tasks; the node config's `tasks` lists paths in the order of the
+    tasks, empty for a task without data. Without both, a path with the name of the task is used if it exists.
     """
-    if "data" not in node_config:
+    if policy.data is None:
         raise InputError(f'site={site}: the node config does not say where the data is (add data="/path")')
-    root = Path(str(node_config["data"]))
+    root = Path(policy.data)
     if not root.is_dir():
         raise InputError(f"site={site}: data={root}: the folder does not exist")
-    if not node_config.get("tasks"):
+    if policy.tasks is not None:
+        named = {name: folder for name, folder in policy.tasks.items() if name in tasks}
+    elif node_config.get("tasks"):
+        listed = [part.strip() for part in str(node_config["tasks"]).split(",")]
+        if len(listed) > len(tasks):
+            raise InputError(f"site={site}: tasks={node_config['tasks']}: the federation has only {len(tasks)} tasks")
+        named = {name: folder for name, folder in zip(tasks, listed, strict=False) if folder}
+    else:
         return {name: path for name in tasks for path in (root / name, root / f"{name}.npz") if path.exists()}
-    listed = [part.strip() for part in str(node_config["tasks"]).split(",")]
-    if len(listed) > len(tasks):
-        raise InputError(f"site={site}: tasks={node_config['tasks']}: the federation has only {len(tasks)} tasks")
-    paths = {name: root / folder for name, folder in zip(tasks, listed, strict=False) if folder}
-    for name, path in paths.items():
-        if not path.exists():
-            raise InputError(f"site={site}: task '{name}': {path} does not exist")
-    return paths
+    for name, folder in named.items():
+        if Path(folder).is_absolute() or ".." in Path(folder).parts:
+            raise InputError(f"site={site}: task '{name}': {folder} is not in data={root}")
+        if not (root / folder).exists():
+            raise InputError(f"site={site}: task '{name}': {root / folder} does not exist")
+    return {name: root / folder for name, folder in named.items()}
 
 
 class _AllRows:
@@ -89,10 +123,10 @@ def _trial_share(federation: Federation, client: int) -> Federation:
     return Federation(replace(federation.benchmark, domains=domains), federation.clients, federation.partition)
 
 
-def _federation(plan: FederationPlan, data: DataSpec, domains: Mapping[str, Domain], targets: TargetKind) -> Federation:
+def _federation(clients: int, data: DataSpec, domains: Mapping[str, Domain], targets: TargetKind) -> Federation:
     kind: Any = data.kind
     benchmark = Benchmark("federation", tuple(domains.values()), data.classes, kind=kind, targets=targets)
-    return Federation(benchmark, len(plan.sites), lambda task, domain: _AllRows(len(domain.train)))
+    return Federation(benchmark, clients, lambda task, domain: _AllRows(len(domain.train)))
 
 
 def _no_samples(data: DataSpec) -> Samples:
@@ -126,15 +160,40 @@ def _read_arrays(path: Path, name: str, targets: TargetKind) -> Domain:
     return Domain.of(name, (parts[0], convert(parts[1], targets)), (parts[2], convert(parts[3], targets)))
 
 
+class UnreadableSamplesError(InputError):
+    """count: how many samples of the folder cannot be read"""
+
+    def __init__(self, message: str, count: int) -> None:
+        super().__init__(message)
+        self.count = count
+
+
 def _read_images(path: Path, name: str, data: DataSpec, config: Config) -> Domain:
     """A folder with one subfolder per class; classes that the site does not have may be absent."""
     size = config.image_size or data.shape[-1]
-    found = catalogue.load(
-        "folders", data=path.parent, domains=(path.name,), seed=config.seed, image_size=size, on_bad=config.on_bad
-    )
+
+    def load(on_bad: OnBad) -> Benchmark:
+        return catalogue.load(
+            "folders", data=path.parent, domains=(path.name,), seed=config.seed, image_size=size, on_bad=on_bad
+        )
+
+    try:
+        found = load(config.on_bad)
+    except InputError as error:
+        raise UnreadableSamplesError(str(error), _count_unreadable(path, load)) from None
     for label in found.classes:
         if label not in data.classes:
             raise InputError(f"{path}: '{label}' is not a class of the federation ({', '.join(data.classes)})")
     numbers = torch.tensor([data.classes.index(label) for label in found.classes])
     train, test = (Samples(part.x, numbers[part.y]) for part in (found.domains[0].train, found.domains[0].test))
     return Domain(name, train, test)
+
+
+def _count_unreadable(path: Path, load: Callable[[OnBad], Benchmark]) -> int:
+    """How many images of a folder cannot be read; 1 if the folder as a whole cannot."""
+    try:
+        (domain,) = load("skip").domains
+        files = sum(len(image_folders.images(path / label)) for label in image_folders.subfolders(path))
+    except (InputError, OSError):
+        return 1
+    return max(1, files - len(domain.train) - len(domain.test))

@@ -19,13 +19,20 @@ from fedspecial.flower.governance.signing import Receipt
 FILE = "audit-head.json"
 
 
-def keep_receipt(folder: Path, run: str, received: Mapping[str, Any]) -> None:
-    """Check a receipt against the one before it, and store it in the site's folder of this run."""
+def keep_receipt(folder: Path, run: str, received: Mapping[str, Any], key: str = "") -> None:
+    """Check a receipt against the one before it, and store it in the site's folder of this run.
+
+    key: the public key that the server must sign with, if the site's policy names it
+    """
     if not received:
+        if key or (folder / FILE).exists():
+            raise InputError("the server did not send the signed head of its audit log")
         return
     new = Receipt.of_json(received)
     if new.run != run or not new.valid:
         raise InputError("the signature of the server's audit log is not valid")
+    if key and new.key != key:
+        raise InputError("the server signs its audit log with another key than the policy's server_key")
     path = folder / FILE
     if path.exists():
         old = Receipt.of_json(json.loads(path.read_bytes()))

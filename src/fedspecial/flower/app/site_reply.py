@@ -74,9 +74,10 @@ def read_reply(kind: str, message: Message, sent: SentRequest, max_bytes: float)
         reply.bytes_up = wire.message_size(message)
         if reply.bytes_up > max_bytes:
             raise RefusedReply(f"the reply has {reply.bytes_up} bytes, the limit is {max_bytes:.0f}")
-        reply.header = wire.read_header_for(message, sent.request)
+        reply.header = wire.read_header(message)
         if reply.header.problem is not None:
-            return replace(reply, problem=wire.one_line(reply.header.problem))
+            return replace(reply, problem=wire.one_line(reply.header.problem), retry=reply.header.retry)
+        wire.check_header(reply.header, sent.request)
         if not reply.header.missing:
             _read_content(kind, message, sent.broadcast.vectors, reply, reply.header)
     except RefusedReply as reason:

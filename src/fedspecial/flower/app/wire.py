@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
@@ -20,7 +19,6 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass as validated
 
 from fedspecial import __version__
-from fedspecial.errors import InputError
 from fedspecial.flower.app.release import release_problem
 from fedspecial.flower.arrays import (
     NamedArrays,
@@ -30,6 +28,7 @@ from fedspecial.flower.arrays import (
     read_array,
     record_to_arrays,
 )
+from fedspecial.flower.governance.site_settings import PolicyError
 
 if TYPE_CHECKING:  # a site that only identifies itself does not need torch
     from torch import Tensor
@@ -53,7 +52,7 @@ TRAIN, EVALUATE, QUERY, IDENTIFY = "train", "evaluate", "query.method", "query.i
 """Flower's message types; "query.NAME" calls the function that is registered with ``@app.query("NAME")``."""
 
 
-@dataclass(frozen=True)
+@validated(frozen=True, config=ConfigDict(strict=True, extra="forbid"))
 class SiteRequest:
     """A request to one site, without the arrays.
 
@@ -65,27 +64,29 @@ class SiteRequest:
     keep:     versions that the server may still return to
     audit:    the signed head of the server's audit log, a `Receipt`
     release:  the server's version of fedspecial
+
+    Types are validated at the site, since it does not trust the server either.
     """
 
-    run: str
+    run: Name
     client: int
     task: int = 0
     round: int = 0
     client_lr: float = 0.0
-    query: str = ""
-    numbers: Numbers = field(default_factory=dict)
-    roles: dict[str, str] = field(default_factory=dict)
-    payloads: dict[str, str] = field(default_factory=dict)
-    base: str = ""
-    version: str = ""
-    keep: list[str] = field(default_factory=list)
-    tasks: list[int] = field(default_factory=list)
+    query: Name = ""
+    numbers: Numbers = Field(default_factory=dict)
+    roles: dict[str, str] = Field(default_factory=dict)
+    payloads: dict[str, str] = Field(default_factory=dict)
+    base: Name = ""
+    version: Name = ""
+    keep: list[Name] = Field(default_factory=list)
+    tasks: list[int] = Field(default_factory=list)
     cap: int | None = None
     masked: bool = False
     complete: bool = False
-    frozen: str = ""
-    audit: dict[str, Any] = field(default_factory=dict)
-    release: str = __version__
+    frozen: Name = ""
+    audit: dict[str, Any] = Field(default_factory=dict)
+    release: Name = __version__
 
 
 @validated(frozen=True, config=ConfigDict(strict=True, extra="forbid"))
@@ -93,6 +94,8 @@ class ReplyHeader:
     """A site's reply without the arrays. Types and ranges are validated, since the site is not trusted.
 
     problem:     why there is no update
+    retry:       repeating the request may help
+    untested:    task → why the site cannot test it, for requests of tests
     missing:     payloads that the site does not have
     state_saved: the site stored a client state under the requested version
     counts:      task → correct predictions (0 if the objective is not classification) and number of samples
@@ -106,6 +109,8 @@ class ReplyHeader:
     task: FiniteInteger
     round: FiniteInteger
     problem: Text | None = None
+    retry: bool = False
+    untested: Annotated[dict[Name, Text], Field(max_length=1000)] = Field(default_factory=dict)
     missing: Annotated[list[Name], Field(max_length=1000)] = Field(default_factory=list)
     state_saved: bool = False
     steps: Bounded = 0
@@ -125,7 +130,7 @@ class _Release:
     release: Name = ""
 
 
-_HEADER, _RELEASE = TypeAdapter(ReplyHeader), TypeAdapter(_Release)
+_HEADER, _REQUEST, _RELEASE = TypeAdapter(ReplyHeader), TypeAdapter(SiteRequest), TypeAdapter(_Release)
 
 
 def make_request(
@@ -141,13 +146,19 @@ def make_request(
 
 
 def read_request(message: Message) -> tuple[str, SiteRequest]:
-    """(plan as JSON, request) of a message that a site received; a server of another version is refused."""
-    config = message.content["config"]
-    content = json.loads(str(config["request"]))
-    # Checked before the rest is read, because another version may have other fields.
-    if problem := release_problem(str(content.get("release", "")), "the server"):
-        raise InputError(problem)
-    return str(config["plan"]), SiteRequest(**content)
+    """(plan as JSON, request) of a message that a site received; raises `PolicyError` if it cannot be used."""
+    try:
+        config = message.content["config"]
+        text = str(config["request"])
+        # Checked before the rest is read, because another version may have other fields.
+        if problem := release_problem(_release(text), "the server"):
+            raise PolicyError(problem)
+        return str(config["plan"]), _REQUEST.validate_json(text)
+    except ValidationError as error:
+        place = ".".join(str(part) for part in error.errors()[0]["loc"][:2])
+        raise PolicyError(one_line(f"the request is invalid ({place or 'not JSON'})")) from None
+    except (KeyError, TypeError):
+        raise PolicyError("the request is missing") from None
 
 
 def read_broadcast(message: Message, request: SiteRequest, payloads: Mapping[str, Tensor]) -> Broadcast:
@@ -194,22 +205,20 @@ def read_header(reply: Message) -> ReplyHeader:
         raise RefusedReply("the header of the reply is missing") from None
 
 
-def _release(header: str) -> str:
-    """The version in a header, read before the rest, because another version may have other fields."""
+def _release(text: str) -> str:
+    """The version in a header or request, read before the rest, because another version may have other fields."""
     try:
-        return one_line(_RELEASE.validate_json(header).release, 40)
+        return one_line(_RELEASE.validate_json(text).release, 40)
     except ValidationError:
-        return __version__  # the header is refused for what it is
+        return __version__  # it is refused for what it is
 
 
-def read_header_for(reply: Message, request: SiteRequest) -> ReplyHeader:
-    """The header of a reply; raises `RefusedReply` if it does not match the request."""
-    header = read_header(reply)
+def check_header(header: ReplyHeader, request: SiteRequest) -> None:
+    """Raise `RefusedReply` if the header of a reply does not match the request."""
     if (header.task, header.round) != (request.task, request.round):
         raise RefusedReply(f"the reply is for task {header.task} round {header.round + 1}")
     if header.client != request.client:
         raise RefusedReply(f"the reply is from client {header.client}")
-    return header
 
 
 def read_vectors(reply: Message, sent: Tensors) -> NamedArrays:

@@ -9,6 +9,7 @@ from importlib import resources
 from pathlib import Path
 from string import Template
 
+from fedspecial import __version__
 from fedspecial.core.files import write_atomic
 from fedspecial.errors import InputError
 from fedspecial.flower.governance.policy import RoundPolicy
@@ -19,7 +20,20 @@ FILES = {
     "server_app.py": "server_app.py",
     "client_app.py": "client_app.py",
     "README.md": "README.md",
+    **{
+        f"deploy/{file}": f"deploy/{file}"
+        for file in (
+            "fedspecial-superlink.service",
+            "fedspecial-supernode@.service",
+            "nginx.conf",
+            "chrony.conf",
+            "compose.yaml",
+        )
+    },
 }
+HEARTBEAT_SECONDS = 60
+"""How long a SuperNode that was killed counts as connected: two of Flower's heartbeat intervals."""
+RESTART_SECONDS = HEARTBEAT_SECONDS + 5
 
 
 def write_app(folder: Path) -> list[Path]:
@@ -35,6 +49,7 @@ def write_app(folder: Path) -> list[Path]:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for file, source in FILES.items():
+            (folder / file).parent.mkdir(exist_ok=True)
             write_atomic(folder / file, _fill_in(source, name).encode())
     except OSError as error:
         raise InputError(f"init {folder}: cannot be written ({error.strerror})") from None
@@ -44,4 +59,5 @@ def write_app(folder: Path) -> list[Path]:
 def _fill_in(source: str, name: str) -> str:
     text = resources.files("fedspecial.flower.ops").joinpath("template", source).read_text(encoding="utf-8")
     policy = "\n".join(f"{key} = {json.dumps(value)}" for key, value in RoundPolicy().settings().items())
-    return Template(text).substitute(name=name, policy=policy)
+    times = {"heartbeat": HEARTBEAT_SECONDS, "restart": RESTART_SECONDS}
+    return Template(text).substitute(name=name, policy=policy, version=__version__, **times)

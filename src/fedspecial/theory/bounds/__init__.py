@@ -17,9 +17,11 @@ from fedspecial.theory.bounds.convergence import (
     task_uniform_bound,
 )
 from fedspecial.theory.bounds.drift import (
+    anchored_drift_cap,
     drift_radius,
     drift_radius_clip,
     drift_radius_from_deltas,
+    drift_radius_per_weight,
     drift_step,
     geometric_limit,
     half_life,
@@ -54,6 +56,7 @@ __all__ = [
     "PsiTerms",
     "Surrogate",
     "SurrogateTerms",
+    "anchored_drift_cap",
     "bkt_slack",
     "bkt_step_max",
     "chained_forgetting_cap",
@@ -61,6 +64,7 @@ __all__ = [
     "drift_radius",
     "drift_radius_clip",
     "drift_radius_from_deltas",
+    "drift_radius_per_weight",
     "drift_step",
     "every_iterate_cap",
     "forgetting_cap",

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -68,6 +69,36 @@ def drift_radius_from_deltas(
     for step, norm, strength in zip(steps, delta_norms, lams, strict=True):
         radius = drift_step(radius, step, validation.nonnegative("delta_norms", norm), strength)
     return radius
+
+
+def drift_radius_per_weight(server_lr: Sequence[float], deltas: ArrayLike, strengths: ArrayLike) -> NDArray[Any]:
+    """|theta_k^t - a_k| <= r_k^t for every weight k, with r_k' = (r_k + gamma_G |Delta_k|) / (1 + Lam_k), r^0 = 0.
+
+    Each weight has its own strength, which may change from round to round: theta_k' = (theta_k + gamma_G Delta_k
+    + Lam_k a_k) / (1 + Lam_k). Proof: d_k = theta_k - a_k satisfies d_k' = (d_k + gamma_G Delta_k) / (1 + Lam_k),
+    weight by weight; take absolute values. Needs no assumption, like `drift_radius_from_deltas`, which it is for one
+    weight.
+
+    ``deltas`` and ``strengths``: one row per round, one column per weight.
+    """
+    radius = np.zeros(np.asarray(deltas).shape[1])
+    for step, delta, strength in zip(server_lr, np.asarray(deltas), np.asarray(strengths), strict=True):
+        radius = (radius + step * np.abs(delta)) / (1 + strength)
+    return radius
+
+
+def anchored_drift_cap(server_lr: Sequence[float], delta_norms: Sequence[float], lam: Sequence[float]) -> float:
+    """‖theta_A - a_A‖ <= max_t gamma_G ‖Delta_A^t‖ / lam_t for a set A of weights whose strengths are at least
+    lam_t > 0 in round t, and also <= r_t with r' = (r + gamma_G ‖Delta_A‖) / (1 + lam_t), which is at most as large.
+
+    Proof: on A, |d_k'| = |d_k + gamma_G Delta_k| / (1 + Lam_k) <= |d_k + gamma_G Delta_k| / (1 + lam_t), so ‖d_A'‖
+    <= (‖d_A‖ + gamma_G ‖Delta_A‖) / (1 + lam_t). That is the recursion of one common lam_t, restricted to A, and
+    Proposition D applies to it (`drift_radius_clip`). The set must be the same in all rounds; the strengths may vary
+    in any way, also as a function of the updates. With A = all weights, lam_t is the smallest strength of all. Weights
+    that are hardly pulled make that bound useless, hence the set.
+    """
+    pairs = zip(server_lr, delta_norms, lam, strict=True)
+    return max((step * norm / validation.positive("lam", strength) for step, norm, strength in pairs), default=0.0)
 
 
 def drift_radius_clip(server_lr: float, clip: float, lam: float) -> float:

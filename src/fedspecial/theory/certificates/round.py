@@ -15,6 +15,9 @@ with a clipped delta do not apply then.
 
 gE = gamma_G gamma_L E, and W' = (W + 1)/(1+lam), W_0 = 0, which is (1 - rho^t)/lam for a constant lam.
 
+Where each weight has a strength of its own, lam is the smallest one. A second recursion and cap are then computed for
+the weights that are pulled with more than a little strength (`anchored_drift_cap`).
+
 The first inequalities hold whatever the clients do. If one of them is violated, the run has a bug (a wrong
 anchor, buffers counted as weights, a first task that was anchored although it should not be). The
 inequalities with B need A1 and plain SGD. If one of them is violated, a constant is wrong. BatchNorm running
@@ -27,6 +30,7 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+from fedspecial.core.anchored import AnchoredPart
 from fedspecial.theory.bounds.drift import drift_step
 from fedspecial.theory.bounds.forgetting import forgetting_cap
 from fedspecial.theory.constants import Constants
@@ -55,6 +59,21 @@ class Violation:
 
 
 @dataclass(frozen=True)
+class AnchoredCertificate:
+    """The bounds on the weights that are pulled with at least ``lam``, where each weight has its own strength."""
+
+    share: float
+    lam: float
+    drift: float
+    recursion_bound: float
+    delta_cap: float
+
+    def to_dict(self) -> dict[str, float | None]:
+        """Plain JSON."""
+        return {name: finite_or_none(value) for name, value in asdict(self).items()}
+
+
+@dataclass(frozen=True)
 class RoundCertificate:
     """The distance to the anchor after one round, over weights only, and the bounds on it. None means "not known"."""
 
@@ -72,6 +91,7 @@ class RoundCertificate:
     mu: float | None
     forgetting_cap: float | None
     violated: tuple[Violation, ...] = ()
+    anchored: AnchoredCertificate | None = None
 
     @property
     def ratio(self) -> float | None:
@@ -90,10 +110,11 @@ class RoundCertificate:
             **numbers,
             "ratio": finite_or_none(self.ratio),
             "violated": violated,
+            **({"anchored": self.anchored.to_dict()} if self.anchored else {}),
         }
 
 
-_NOT_NUMBERS = ("task", "round", "violated")
+_NOT_NUMBERS = ("task", "round", "violated", "anchored")
 
 
 @dataclass(frozen=True)
@@ -114,6 +135,7 @@ class RoundNorms:
     theta_norm: float | None = None
     held: bool = False
     step_norm: float | None = None
+    anchored: AnchoredPart | None = None
 
     @property
     def push(self) -> float:
@@ -121,19 +143,20 @@ class RoundNorms:
         return self.server_lr * (self.delta_norm if self.step_norm is None else self.step_norm)
 
 
+RTOL = 1e-5
+"""Allows for rounding in the norms and for nothing else. The norms of a run have a relative error below 1e-6 for up to
+10^8 weights, and an inequality has such norms on both sides. 1e-5 is five times that, and far below any error of a
+formula."""
+
+
 @dataclass(frozen=True)
 class Assumptions:
-    """What the bounds may use beyond the norms of the run.
-
-    ``rtol`` allows for rounding in the norms and for nothing else. The norms of a run have a relative error below
-    1e-6 for up to 10^8 weights, and an inequality has such norms on both sides. 1e-5 is five times that, and far
-    below any error of a formula.
-    """
+    """What the bounds may use beyond the norms of the run. ``rtol``: how far an inequality may be off by rounding."""
 
     grad_bound: float | None = None
     delta_clip: float | None = None
     consts: Constants | None = None
-    rtol: float = 1e-5
+    rtol: float = RTOL
 
 
 class BoundTracker:
@@ -146,10 +169,12 @@ class BoundTracker:
         self.step: float | None = 0.0  # max gE
         self.slope = 0.0  # max gE / lam
         self.max_grad: float | None = None
+        self.anchored_radius = self.anchored_cap = 0.0  # the recursion and the cap of the anchored part
 
     def observe(self, index: int, norms: RoundNorms) -> RoundCertificate:
         """The certificate of round ``index``."""
         self._advance(norms)
+        part = self._anchored(norms)
         grad_bound = self.assumptions.grad_bound
         reach = None if self.step is None else self.step * self.weight
         caps: dict[str, float | None] = {
@@ -164,7 +189,7 @@ class BoundTracker:
         return RoundCertificate(
             self.task, index, norms.drift, **caps,  # type: ignore[arg-type]
             lam=norms.lam, mu=self._mu(norms), forgetting_cap=self._forgetting(norms.drift),
-            violated=tuple(self._violations(norms, caps)),
+            violated=tuple(self._violations(norms, caps, part)), anchored=part,
         )  # fmt: skip
 
     def _advance(self, norms: RoundNorms) -> None:
@@ -187,6 +212,15 @@ class BoundTracker:
         if norms.max_grad is not None:
             self.max_grad = max(self.max_grad or 0.0, norms.max_grad)
 
+    def _anchored(self, norms: RoundNorms) -> AnchoredCertificate | None:
+        part = norms.anchored
+        if part is None:
+            return None
+        if not norms.held:
+            self.anchored_radius = drift_step(self.anchored_radius, norms.server_lr, part.delta_norm, part.lam)
+            self.anchored_cap = max(self.anchored_cap, _over(norms.server_lr * part.delta_norm, part.lam))
+        return AnchoredCertificate(part.share, part.lam, part.drift, self.anchored_radius, self.anchored_cap)
+
     def _mu(self, norms: RoundNorms) -> float | None:
         if norms.mu is not None or norms.lam is None or not norms.pseudo_step:
             return norms.mu
@@ -201,7 +235,9 @@ class BoundTracker:
             return None
         return forgetting_cap(consts.old_grad_norm, drift, self.task - 1, consts.smoothness)
 
-    def _violations(self, norms: RoundNorms, caps: dict[str, float | None]) -> list[Violation]:
+    def _violations(
+        self, norms: RoundNorms, caps: dict[str, float | None], part: AnchoredCertificate | None
+    ) -> list[Violation]:
         # The server computes in float32, so each round changes theta by at most half a unit in the last place.
         rounding = 2.0**-23 * (norms.theta_norm or 0.0) * (1 + self.weight)
         found: list[Violation] = []
@@ -212,6 +248,9 @@ class BoundTracker:
                 found.append(Violation(name, kind, lhs, rhs))
 
         compare("drift <= recursion", "bug", norms.drift, caps["recursion_bound"])
+        if part is not None:
+            compare("drift of the anchored part <= recursion", "bug", part.drift, part.recursion_bound)
+            compare("recursion of the anchored part <= max delta / lam", "bug", part.recursion_bound, part.delta_cap)
         compare("recursion <= max delta", "bug", caps["recursion_bound"], caps["delta_bound"])
         compare("mean delta <= largest client delta", "bug", norms.delta_norm, norms.max_client_delta)
         compare("largest client delta <= clip", "bug", norms.max_client_delta, self.assumptions.delta_clip)

@@ -13,11 +13,19 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from fedspecial.core.anchored import AnchoredPart
 from fedspecial.core.events import Estimate
 from fedspecial.theory import validation
 from fedspecial.theory.arrays import flat, flat_norm
 from fedspecial.theory.certificates.asynchronous import AsynchronousCertificate
-from fedspecial.theory.certificates.round import Assumptions, BoundTracker, RoundCertificate, RoundNorms, Violation
+from fedspecial.theory.certificates.round import (
+    RTOL,
+    Assumptions,
+    BoundTracker,
+    RoundCertificate,
+    RoundNorms,
+    Violation,
+)
 from fedspecial.theory.constants import Constants, RoundConfig
 
 SCOPE = "weights only; BatchNorm running statistics are excluded"
@@ -92,6 +100,7 @@ class TaskCertificate:
             "constants": {name: asdict(estimate) for name, estimate in self.constants.items()},
             "scope": self.scope,
             **({"asynchronous": self.asynchronous.summary()} if self.asynchronous else {}),
+            **({"anchored_part": last.anchored.to_dict()} if last.anchored else {}),
         }
 
     def to_jsonl(self) -> str:
@@ -127,7 +136,7 @@ class DriftMonitor:
         grad_bound: float | None = None,
         delta_clip: float | None = None,
         consts: Constants | None = None,
-        rtol: float = 1e-5,
+        rtol: float = RTOL,
     ) -> None:
         self._anchor = flat(anchor)
         self._cfg = cfg
@@ -179,7 +188,7 @@ def certify(
     grad_bound: float | None = None,
     delta_clip: float | None = None,
     consts: Constants | None = None,
-    rtol: float = 1e-5,
+    rtol: float = RTOL,
 ) -> list[TaskCertificate]:
     """One certificate per task, from the events of a run. Only events with ``event == "round"`` are used.
 
@@ -227,6 +236,7 @@ def _observed(event: Mapping[str, Any]) -> RoundNorms:
         theta_norm=_number(event, "theta_norm"),
         held=held,
         step_norm=_number(event, "step_norm"),
+        anchored=None if event.get("anchored") is None else AnchoredPart(**event["anchored"]),
     )
 
 

@@ -87,7 +87,8 @@ export class ComparePage {
     const own = this.differing.filter((key) => !NOT_COMPARED.has(key));
     const groups = new Map();
     for (const [run, one] of all) {
-      const named = [one.row.method, ...own.filter((key) => key !== "method").map((key) => `${key}=${one.settings[key] ?? "–"}`)];
+      const known = own.filter((key) => key !== "method" && one.settings[key] !== undefined); // the others are of other methods
+      const named = [one.row.method, ...known.map((key) => `${key}=${one.settings[key]}`)];
       const label = Object.keys(one.settings).length ? named.join(" ") : one.row.method;
       const key = JSON.stringify([one.row.benchmark, label]);
       if (!groups.has(key)) groups.set(key, { label, number: groups.size, benchmark: one.row.benchmark, members: [] });

@@ -56,7 +56,7 @@ export class RunPage {
         card("Training loss", this.loss.element),
         card("Update norms", this.norms.element),
         card("Costs", this.costs.element),
-        h("div", { class: "stack" }, card("Warnings", this.warnings), this.repeatCard),
+        h("div", { class: "stack" }, card("Warnings and notices", this.warnings), this.repeatCard),
         card("Settings and versions", this.settings.element),
         card("Files", this.files.element),
       ),

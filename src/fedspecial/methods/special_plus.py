@@ -1,0 +1,116 @@
+"""SPECIAL+: pull each weight as strongly as it mattered to earlier tasks, and keep each task's BatchNorm statistics.
+
+    θ̄   = θ + γ_G · Δ
+    θ_k = (θ̄_k + Λ_k·a_k) / (1 + Λ_k)                    for each weight k, from the second task on
+    Λ_k = min( c · γ_G·γ_L·steps · F_k , 20 ),       F_k = Σ_{earlier tasks} mean_t B·Var_m(Δ_mk) / (γ_L²·steps)
+
+θ: `server.theta` · Δ: `mean["theta"]` · γ_G: `info.server_lr` · γ_L: `info.client_lr` · a: `server.anchor`, the model
+that ended the previous task · F: `server.per_weight["curvature"]` · Var_m: the variance over the updates of a round
+(`special_plus_curvature.py`) · mean_t: over the rounds of a task · B: `info.batch_size` · steps: `info.mean_steps`
+
+With one local step, a round is one SGD step on f_i(θ) + (c/2)·Σ_k F_k·(θ_k − a_k)². With c = 1 that is the Laplace
+approximation of the sum of all tasks' losses (the paper's Eq. 1), if F were their curvature. The spread of a few
+updates is a small and noisy estimate, so c is larger. Its default was chosen once, on development data, and is the same
+for every benchmark (docs/science/anchor.md).
+
+The second half is `batch_norm=bank`, a default of this method: BatchNorm statistics are not pulled; those of each task
+are kept, and every sample is predicted with the mixture that fits it. Whole server steps (`server_lr=1`) are the other
+default, because the pull already limits how far later tasks move the model.
+
+Clients train as in FedAvg and upload the same. They download the statistics of earlier tasks, once each. The server
+needs single updates, though only to add up their squares: no combination with secure aggregation or differential
+privacy. Where the spread is not known (one client per round) nothing is pulled. With an adaptive optimizer at the
+clients or the server, γ_L·steps does not say how far a gradient moves a weight: the strengths then keep their ratios
+and get the mean 0.1.
+
+Certificate: ‖θ_A − a_A‖ ≤ max_t γ_G‖Δ_A‖/min_A Λ over the weights A with at least a tenth of the mean curvature, and
+the same with the smallest Λ over all weights (`theory/bounds/drift.py`, `anchored_drift_cap`).
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar
+
+import torch
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+from torch import Tensor
+
+from fedspecial.core.messages import ServerState, Tensors, Update
+from fedspecial.methods import special_plus_curvature as curvature
+from fedspecial.methods.base import AnchoredPart, Method, RoundInfo, ServerContext, StepReport
+
+STRONGEST = 20.0
+"""The largest strength: such a weight keeps 1/21 of its way in every round, and is never frozen."""
+ANCHORED = 0.1
+"""The certificate's set of weights: those with at least this share of the mean curvature."""
+ADAPTIVE_STRENGTH = 0.1
+"""The mean strength with an adaptive optimizer, whose steps say nothing about the size of a curvature."""
+
+
+@dataclass(frozen=True)
+class SpecialPlus(Method):
+    """Pull each weight towards the previous task's model as strongly as it mattered, and keep BatchNorm statistics.
+
+    θ_k ← (θ_k + γ_G·mean_m(Δ_mk) + Λ_k·a_k) / (1 + Λ_k)
+
+    The method has two defaults of its own for settings of the run: `batch_norm=bank` and `server_lr=1`.
+
+    Args:
+        c: Scale of the strengths Λ_k, ≥ 0. At 0 nothing is pulled; with `batch_norm=average` it is FedAvg then.
+
+    Example:
+        ``fedspecial.run("digits-shift", method="special-plus")``
+
+    Reference:
+        Not in the SPECIAL paper; docs/science/anchor.md.
+    """
+
+    name: ClassVar[str] = "special-plus"
+    needs_only_sum: ClassVar[bool] = False
+    fedavg_when: ClassVar = {"c": 0.0, "batch_norm": "average", "server_lr": "1/i"}
+
+    c: Annotated[
+        float,
+        Field(ge=0, allow_inf_nan=False, description="scale of the strengths; 0 pulls nothing; not meant to be tuned"),
+    ] = 30.0
+
+    def begin_task(self, server: ServerState, context: ServerContext) -> None:
+        if context.task > 1 and self.c > 0:
+            server.anchor = server.theta.clone()
+            curvature.finish_task(server)
+
+    def receive(self, server: ServerState, update: Update) -> None:
+        if self.c > 0:
+            curvature.add(server, update.deltas["theta"])
+
+    def server_step(self, server: ServerState, mean: Tensors, info: RoundInfo) -> StepReport:
+        curvature.learn_curvature(server, info)
+        server.theta.add_(mean["theta"], alpha=info.server_lr)
+        known = server.per_weight.get(curvature.CURVATURE)
+        if server.anchor is None or known is None:
+            return StepReport()
+        weights = slice(len(known))
+        theta, anchor = server.theta[weights], server.anchor[weights]
+        strength = self._strengths(known, info)
+        least, average = float(strength.min()), float(strength.mean())
+        chosen = known >= ANCHORED * known.mean()
+        weakest = float(strength.masked_fill(~chosen, STRONGEST).min())
+        theta.lerp_(anchor, strength.div_(strength + 1))
+        part = AnchoredPart(
+            float(chosen.float().mean()), weakest, _norm(theta - anchor, chosen), _norm(mean["theta"][weights], chosen)
+        )
+        return StepReport(least, anchored=part, metrics={"mean_strength": average})
+
+    def _strengths(self, known: Tensor, info: RoundInfo) -> Tensor:
+        """Λ of this round."""
+        scale = self.c * info.server_lr * info.client_lr * info.mean_steps
+        if info.adaptive:
+            scale = ADAPTIVE_STRENGTH * info.scale / max(float(known.mean()), torch.finfo(torch.float32).tiny)
+        return (known * scale).clamp_(max=STRONGEST)
+
+
+def _norm(values: Tensor, chosen: Tensor) -> float:
+    """In float64: the certificate compares norms more closely than float32 adds up millions of squares."""
+    found = values * chosen
+    return float(torch.linalg.vector_norm(found.cpu() if found.device.type == "mps" else found, dtype=torch.float64))

@@ -1,0 +1,38 @@
+"""The rules for λ that were tried and rejected (`examples/anchors/`) still run: their numbers can be reproduced."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedspecial.methods import find
+from fedspecial.methods.base import Method
+from toy_problems import learn
+
+FOLDER = Path(__file__).parents[2] / "examples" / "anchors"
+RULES: list[tuple[str, dict[str, Any]]] = [
+    ("laplace_scalar.py:LaplaceScalar", {"c": 10.0}),
+    ("merge_at_end.py:MergeAtEnd", {"rule": "fisher"}),
+    ("merge_at_end.py:MergeAtEnd", {"rule": "keep"}),
+    ("merge_at_end.py:MergeAtEnd", {"rule": "mean"}),
+    ("two_group_secant.py:TwoGroupSecant", {"scale": 0.3}),
+]
+
+
+def test_every_file_is_tested() -> None:
+    assert {path.name for path in FOLDER.glob("*.py")} == {name.partition(":")[0] for name, _ in RULES}
+
+
+@pytest.mark.parametrize(("name", "settings"), RULES)
+def test_a_rejected_rule_runs_and_says_what_it_needs(name: str, settings: dict[str, Any], tmp_path: Path) -> None:
+    method = find(f"{FOLDER}/{name}")
+    result = learn(tmp_path / "run", f"{FOLDER}/{name}", rounds=4, **settings)
+    assert result.acc > 0.4
+    assert method.needs_only_sum == (method.receive is Method.receive)
+    if result.certificates is not None:
+        assert {task["status"] for task in result.certificates} == {"not anchored", "holds"}
+    text = (FOLDER / name.partition(":")[0]).read_text(encoding="utf-8")
+    assert "Certificate:" in text
+    assert "←" in text
