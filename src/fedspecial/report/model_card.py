@@ -43,7 +43,7 @@ def model_card(
     what = "A classifier" if result.objective == "classification" else f"A model (objective: {result.objective})"
     rows = "\n".join(
         f"| after {name} | " + " | ".join(map(scale.cell, row)) + " |"
-        for name, row in zip(result.tasks, result.matrix, strict=True)
+        for name, row in zip(result.rows, result.matrix, strict=True)
     )
     return f"""---
 {metadata(result, model, kind)}---

@@ -83,12 +83,12 @@ class RunFiles:
     def matrix(self) -> dict[str, Any]:
         """The rows of the accuracy matrix that exist so far; None for tasks that are not finished, and for domains by
         which the run was extended later."""
-        tasks, found = self.log.tasks, self.log.matrix
+        tasks, points, found = self.log.tasks, self.log.points, self.log.matrix
         rows = [
             None if (row := found.get(task)) is None else row + [None] * (len(tasks) - len(row))
-            for task in range(1, len(tasks) + 1)
+            for task in range(1, len(points) + 1)
         ]
-        return {"tasks": tasks, "rows": rows}
+        return {"tasks": tasks, "points": points, "rows": rows}
 
     def results(self) -> dict[str, Any]:
         """From result.json if the run is finished, otherwise what the events so far give."""
@@ -114,7 +114,7 @@ class RunFiles:
     def _bwt_so_far(self) -> float | None:
         """BWT of the tasks that are finished: the change since each was learned, at the end of the last of them."""
         done = sorted(self.log.matrix)
-        if len(done) < 2 or done != list(range(1, len(done) + 1)):
+        if len(done) < 2 or self.log.points != self.log.tasks or done != list(range(1, len(done) + 1)):
             return None
         last = self.log.matrix[done[-1]]
         pairs = [(last[i], self.log.matrix[i + 1][i]) for i in range(len(done) - 1) if i < len(last)]

@@ -21,6 +21,7 @@ from fedspecial.engine.in_flight import Assignment, Finished
 from fedspecial.errors import InputError
 from fedspecial.flower.app import wire
 from fedspecial.flower.app.engine import FlowerEngine
+from fedspecial.flower.app.site_faults import NOT_TAKING_PART
 from fedspecial.flower.app.site_reply import RequestSpec, SiteReply
 
 _POLL_SECONDS = 0.2
@@ -78,7 +79,7 @@ class FlowerWork:
                 self.flower.payloads.forget(reply.client)
                 self._ask(assignment)
             elif reply.problem is not None:
-                if reply.problem == NO_SAMPLES:
+                if reply.problem == NO_SAMPLES or reply.problem in NOT_TAKING_PART:
                     self.flower.note_without_samples(assignment.message.task, reply.client)
                 self.flower.refuse(reply.client, reply.problem, True)
                 yield Finished(assignment, "refused")

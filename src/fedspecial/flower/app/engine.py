@@ -19,6 +19,7 @@ from flwr.serverapp import Grid
 from fedspecial.core.events import Event
 from fedspecial.core.messages import Tensors, Update
 from fedspecial.core.vector import FlatModel
+from fedspecial.data.stream_schedule import STREAM_ROUND
 from fedspecial.engine.aggregate import norm
 from fedspecial.engine.base import Messages, QueryReply, Reply, problem_with_result
 from fedspecial.engine.client import NO_SAMPLES, ClientRunner
@@ -72,7 +73,7 @@ class FlowerEngine:
             *(self.grid, self.plan, self.plan_json, self.run, self.registry, self.payloads, self.refuse),
             *(self.versions, self.num_requests, lambda: self.collector.receipt),
         )
-        self._without_samples: set[tuple[int, int]] = set()
+        self._without_samples: set[tuple[object, int]] = set()
 
     # --- the interface of an engine ---------------------------------------------------------------------------
 
@@ -81,15 +82,17 @@ class FlowerEngine:
     ) -> Iterator[Reply]:
         """A site without samples of the task, or that does not allow it, gets one request in it and does not count for
         the quorum."""
-        able = [client for client in clients if (task, client) not in self._without_samples]
+        # In a stream with a time of its own, a site may get samples within a task, so it is asked again every round.
+        when = (task, messages(clients[0]).numbers.get(STREAM_ROUND)) if clients else (task, None)
+        able = [client for client in clients if (when, client) not in self._without_samples]
         self.collector.begin_round([self.plan.sites[client] for client in able])
         known = [SiteReply(client, NO_SAMPLES) for client in clients if client not in able]
         spec = RequestSpec(wire.TRAIN, client_lr=client_lr)
         for reply in in_order(clients, known, self.requests.with_retries(spec, able, messages)):
             if reply.problem == NO_SAMPLES or reply.problem in NOT_TAKING_PART:
-                self._without_samples.add((task, reply.client))
+                self._without_samples.add((when, reply.client))
             yield self.to_reply(reply, messages(reply.client).vectors)
-        able = [client for client in clients if (task, client) not in self._without_samples]
+        able = [client for client in clients if (when, client) not in self._without_samples]
         self.quorum_size = self.plan.policy.quorum_size(len(able))
 
     def query(self, query: Query) -> Iterator[QueryReply]:
@@ -114,7 +117,8 @@ class FlowerEngine:
     ) -> list[Scores | None]:
         """Accuracy over all test samples of all sites; other metrics are the mean of the sites' own, weighted by their
         test samples, because predictions stay at the sites. None for a domain that no site can test."""
-        found: dict[int, SiteScores] = {task: SiteScores(self.runner.objective) for task in tasks}
+        share = self.plan.policy.max_site_share
+        found: dict[int, SiteScores] = {task: SiteScores(self.runner.objective, share) for task in tasks}
         clients = list(range(len(self.plan.sites)))
         spec = RequestSpec(wire.EVALUATE, tasks=tuple(tasks), cap=cap, masked=masked, complete=complete)
         for reply in in_order(clients, self.requests.with_retries(spec, clients, messages)):
@@ -124,6 +128,11 @@ class FlowerEngine:
                 self.refuse(reply.client, wire.one_line(f"task {name} is not tested: {reason}"), False)
             for task in tasks:
                 found[task].add(self.plan.sites[reply.client], reply.header, task)
+        for task, scores in found.items():
+            for site in scores.capped_sites():
+                log.warning(
+                    "site %s: its test samples of task %d count as %g %% (max_site_share)", site, task, 100 * share
+                )
         if cap is None and not masked:
             self.scores = {self.runner.federation.domain(task).name: s.by_site for task, s in found.items()}
         return [scores.together() for scores in found.values()]

@@ -81,6 +81,10 @@ class FederationPlan:
         if resolved.config.simulates_clients:
             raise InputError("latency, availability, drop_rate: only in simulations; real sites have real time")
         config, quorum = resolved.config, self.policy.quorum_size(resolved.config.clients_per_round)
+        if self.data is not None and config.stream != "sharp":
+            raise InputError(
+                f"stream={config.stream}: only for a trial with a benchmark; the sites' own data comes as it comes"
+            )
         if quorum < config.required_updates:
             raise InputError(
                 f"quorum={self.policy.quorum:g}: a round could end with {quorum} replies, but "

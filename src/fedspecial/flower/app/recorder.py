@@ -148,8 +148,12 @@ class Recorder:
         earlier = [name for name in history if name != event.name]
         reference = promotion.reference_at_own_task(history)
         assert self._run is not None
-        metric = self._run.objective.main.name
-        decision = promotion.decide(earlier, candidate, reference, self.plan.policy.limits, metric)
+        objective = self._run.objective
+        decision = promotion.decide(
+            *(earlier, candidate, reference, self.plan.policy.limits, objective.main.name),
+            current=event.name,
+            classes=self._run.federation.num_classes(event.task) if objective.counts_correct else 0,
+        )
         model, file = self._model_sha256(), self._model_file()
         card = published_card(self.plan, self._run, self.audit_log.path, event, self._charged)
         (self.folder / "promotion").mkdir(exist_ok=True)

@@ -30,7 +30,8 @@ class RoundPolicy:
     allow_unregistered:  accept nodes that are registered under no name at the SuperLink (a trial without keys)
     on_refused_model:    if the promotion gate refuses the model of a task: end the run, so that an operator decides
                          (stop), or take it as the base of the next task (continue)
-    max_drop, max_site_drop, allow_unknown: limits of the promotion gate, see `PromotionLimits`
+    max_drop, max_site_drop, allow_unknown, min_accuracy, above_chance, min_tested, max_site_share:
+                         limits of the promotion gate, see `PromotionLimits`
     """
 
     quorum: float = 0.5
@@ -45,6 +46,10 @@ class RoundPolicy:
     max_drop: float = 0.02
     max_site_drop: float = 0.05
     allow_unknown: bool = False
+    min_accuracy: float = 0.0
+    above_chance: bool = True
+    min_tested: int = 20
+    max_site_share: float = 0.6
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -67,7 +72,7 @@ class RoundPolicy:
 
     @property
     def limits(self) -> PromotionLimits:
-        return PromotionLimits(self.max_drop, self.max_site_drop, self.allow_unknown)
+        return PromotionLimits(**{field.name: getattr(self, field.name) for field in fields(PromotionLimits)})
 
     def quorum_size(self, requested: int) -> int:
         """How many usable replies are a quorum of this many requests; at least one."""

@@ -76,7 +76,7 @@ export class RunPage {
     this.showScale(new Scale(row.metric));
     if (parts.row || parts.results || parts.about) this.showHead(row, results, this.parts.about);
     if (parts.curves || parts.row) this.showCurves(this.parts.curves, row.total);
-    if (parts.matrix) this.matrix.update(parts.matrix.tasks, parts.matrix.rows, this.scale);
+    if (parts.matrix) this.matrix.update(parts.matrix.tasks, parts.matrix.rows, this.scale, parts.matrix.points);
     if (parts.certificates) this.showCertificates(parts.certificates);
     if (parts.participation) this.grid.update(parts.participation, row.total);
     if (parts.warnings) this.showWarnings(parts.warnings);
