@@ -99,7 +99,8 @@ def test_a_run_shows_curves_matrix_certificate_costs_settings_and_files(browser:
         assert "holds" in texts(browser, "td .good")
         assert any("config.yaml" in text for text in texts(browser, ".command"))
         assert "result.json" in texts(browser, "td a")
-        assert "lam" in texts(browser, "td")
+        rows = texts(browser, "td")
+        assert rows.index("benchmark") < rows.index("method") < rows.index("lam") < rows.index("seed")
         assert texts(browser, ".warnings li") == ["Nothing to report."]
         label = browser.evaluate("document.querySelector('.chart').getAttribute('aria-label')")
         assert label == "Accuracy per domain, last values: paper 80, neon 90"

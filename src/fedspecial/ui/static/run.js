@@ -8,6 +8,9 @@ import { Problems, StateBadge, Tiles, card, copyable, link } from "./parts.js";
 
 const TILES = { acc: "ACC", bwt: "BWT", worst_drop: "Worst drop", rounds: "Rounds", left: "Time left", per_round: "Time per round" };
 
+// Settings that are shown first; those that are not set come last.
+const FIRST = ["benchmark", "method", "lam", "mu", "seed", "model", "rounds", "clients", "clients_per_round"];
+
 export class RunPage {
   constructor([run = ""]) {
     this.run = run;
@@ -158,7 +161,9 @@ export class RunPage {
   }
 
   showSettings({ settings, about }) {
-    this.settings.update(Object.entries({ ...settings, ...about }).map(([key, value]) => [key, h("code", {}, value)]));
+    const place = ([key, value]) => (FIRST.includes(key) ? FIRST.indexOf(key) : FIRST.length + (value === "null" ? 1 : 0));
+    const sorted = Object.entries({ ...settings, ...about }).sort((one, other) => place(one) - place(other)); // keeps the order of equals
+    this.settings.update(sorted.map(([key, value]) => [key, h("code", {}, value)]));
   }
 
   showFiles(files) {
