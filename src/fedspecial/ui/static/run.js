@@ -42,6 +42,9 @@ export class RunPage {
     this.driftCard = card("Drift under its certificate", h("div", { class: "beside" }, this.drift.element, this.certificate.element), { wide: true, note: "Distance of the model to the anchor, and the bound on it that needs no assumption. The table has the values at the end of each task." });
     this.repeatCard = card("Repeat or continue", [h("p", { class: "soft" }, "Start it again in a new folder:"), this.repeat.element, h("p", { class: "soft" }, "Continue it after a stop:"), this.resume.element]);
     this.driftCard.hidden = true;
+    this.metrics = h("div");
+    this.metricsCard = card("Further metrics", this.metrics, { wide: true, note: "After the last task, on each domain; fractions, or the unit of the targets. Values for each class are in result.json." });
+    this.metricsCard.hidden = true;
     this.element = h(
       "div",
       {},
@@ -56,6 +59,7 @@ export class RunPage {
         card(this.titles.matrix, h("div", { class: "scroll" }, this.matrix.table), { note: this.matrixNote }),
         card("Who took part", this.grid.element, { note: "Clients from top to bottom, rounds from left to right." }),
         this.driftCard,
+        this.metricsCard,
         card("Training loss", this.loss.element),
         card("Update norms", this.norms.element),
         card("Costs", this.costs.element),
@@ -82,6 +86,7 @@ export class RunPage {
     if (parts.matrix) this.matrix.update(parts.matrix.tasks, parts.matrix.rows, this.scale, parts.matrix.points);
     if (parts.certificates) this.showCertificates(parts.certificates);
     if (parts.participation) this.grid.update(parts.participation, row.total);
+    if (parts.metrics) this.showMetrics(parts.metrics);
     if (parts.warnings) this.showWarnings(parts.warnings);
     if (parts.problems) this.problems.update(parts.problems);
     if (parts.results) this.showCosts(parts.results);
@@ -136,6 +141,13 @@ export class RunPage {
     this.certificate.update(
       anchored.map(([task, one]) => [task, h("span", { class: one.status === "holds" ? "good" : "bad" }, one.status), shortNumber(one.drift), shortNumber(one.recursion_bound), one.max_ratio === null ? "–" : `${Math.round(100 * one.max_ratio)} %`]),
     );
+  }
+
+  showMetrics({ tasks, lines }) {
+    this.metricsCard.hidden = lines.length === 0;
+    const table = new Table([["Metric"], ...tasks.map((name) => [name])], "");
+    table.update(lines.map(({ name, values }) => [name, ...values.map((value) => (value === null ? "–" : value.toFixed(3)))]));
+    this.metrics.replaceChildren(table.element);
   }
 
   showWarnings(warnings) {
