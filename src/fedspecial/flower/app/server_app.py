@@ -30,6 +30,7 @@ from fedspecial.engine.payloads import PayloadTracker
 from fedspecial.engine.privacy import private_aggregation
 from fedspecial.engine.run import Run
 from fedspecial.errors import InputError
+from fedspecial.flower.app.async_work import FlowerWork
 from fedspecial.flower.app.cards import federation_origin
 from fedspecial.flower.app.engine import FlowerEngine
 from fedspecial.flower.app.membership import FILE as MEMBERS_FILE
@@ -117,6 +118,9 @@ def _serve_members(grid: Grid, folder: Path, plan: FederationPlan, listeners: tu
     try:
         with contextlib.closing(run.log):
             run.quorum, run.ends_early = lambda: recorder.engine.quorum_size, ends_early
+            if run.config.asynchronous:
+                answered = saved.work.get("answered", 0) if saved else 0
+                run.work = FlowerWork(recorder.engine, answered)
             # The audit log has all releases, also those of rounds that were repeated; a resume cuts the event log.
             charged, present = read_lines(recorder.audit_log.path), len(federation.present)
             run.private = private_aggregation(run.config, federation.num_tasks, present, charged, real=True)
