@@ -30,7 +30,7 @@ CURRENT = "curvature_of_this_task"
 """The sum over the rounds of the current task so far, of which `ROUNDS` had a spread."""
 ROUNDS = "rounds_with_spread"
 LEAST, LEAST_ANCHORED, MEAN, SHARE = (f"curvature/{name}" for name in ("least", "least_anchored", "mean", "share"))
-"""Numbers about F: its smallest entry, the smallest of the anchored part, the mean, the share of weights in that part."""
+"""Numbers about F: its smallest entry, the smallest of the anchored part, its mean, the share of weights there."""
 ANCHORED = 0.1
 """The anchored part, which the certificate covers: the weights with at least this share of the mean curvature."""
 SUM, SQUARES, COUNT = "spread/sum", "spread/squares", "spread/count"
