@@ -18,7 +18,9 @@ from fedspecial.flower.ops.processes import LocalFederation
 
 ROUNDS = {"rounds": 2, "local_epochs": 1.0, "model": "cnn"}
 MORE = {"domains": "paper,neon", "cap": 80, "width": 4, "min_per_client": 4, "eval_every": 0}
-PATIENT = {"reply_seconds": 120.0, "wait_seconds": 120.0, "quorum": 1.0, "on_refused_model": "continue"}
+PATIENT = {
+    "reply_seconds": 120.0, "wait_seconds": 120.0, "quorum": 1.0, "on_refused_model": "continue", "above_chance": False,
+}  # fmt: skip
 
 
 @contextmanager

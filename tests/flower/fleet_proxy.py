@@ -13,7 +13,7 @@ from fedspecial.flower.ops.pki import ServerIdentity
 
 
 @contextmanager
-def fleet_proxy(identity: ServerIdentity, superlink: int) -> Iterator[int]:
+def fleet_proxy(identity: ServerIdentity, superlink: int, host: str = "127.0.0.1") -> Iterator[int]:
     """Port of a TLS server that forwards ``/v1/fleet/`` and refuses everything else."""
     trusted = ssl.create_default_context(cafile=str(identity.authority))
 
@@ -47,7 +47,7 @@ def fleet_proxy(identity: ServerIdentity, superlink: int) -> Iterator[int]:
         def log_message(self, *args: object) -> None:
             pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server = ThreadingHTTPServer((host, 0), Handler)
     server.daemon_threads = True
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(identity.certificate, identity.key)

@@ -25,7 +25,14 @@ SIZES = {
     "mfcl": {"iterations": 5, "generator_width": 4, "latent": 8, "synthetic": 8},
     "fedcil": {"generator_width": 4, "gan_size": 16, "server_iterations": 2},
 }
-POLICY = {"retries": 1, "reply_seconds": 0.3, "wait_seconds": 5.0, "max_drop": 1.0, "max_site_drop": 1.0}
+POLICY = {
+    "retries": 1,
+    "reply_seconds": 0.3,
+    "wait_seconds": 5.0,
+    "max_drop": 1.0,
+    "max_site_drop": 1.0,
+    "above_chance": False,
+}
 SHORT = {"domains": "paper", "rounds": 1, "clients_per_round": 4}
 
 

@@ -15,6 +15,7 @@ from flower_fixtures import finished, reasons_of, rounds_of
 
 from fedspecial.flower.governance.audit import verify
 from fedspecial.flower.ops.demo import SITES
+from fedspecial.flower.ops.pki import Authority, make_server_identity
 from fedspecial.flower.ops.process_tree import find_tagged
 from processes import ENVIRONMENT
 
@@ -59,6 +60,11 @@ def test_after_a_killed_superlink_the_final_model_is_the_same(tmp_path: Path) ->
         wait_for_round(federation, run, 1, 0)
         federation.stop("superlink", signal_number=signal.SIGKILL)
         federation.stop("run")
+        # A new certificate of the same authority, as when the old one expires, does not lose the run either.
+        for name in ("server.pem", "server.key"):
+            (tmp_path / "keys" / name).rename(tmp_path / "keys" / f"old-{name}")
+        authority = Authority(tmp_path / "keys" / "ca.pem", tmp_path / "keys" / "ca.key")
+        make_server_identity(tmp_path / "keys", authority)
         federation.start_superlink()
         assert submit(federation, TWO, one) == run
         wait_for_end(federation, run)

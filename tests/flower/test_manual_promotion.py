@@ -28,7 +28,7 @@ def cli(*arguments: object) -> Any:
 def strict(monkeypatch: pytest.MonkeyPatch) -> None:
     """A gate that refuses every model."""
 
-    def refuse(*arguments: Any) -> Decision:
+    def refuse(*arguments: Any, **further: Any) -> Decision:
         return Decision(False, "not published: paper: too low", (), PromotionLimits())
 
     monkeypatch.setattr(promotion, "decide", refuse)

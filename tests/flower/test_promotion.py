@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from fractions import Fraction
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,9 @@ from fedspecial.flower.governance.promotion import (
     Count,
     Decision,
     PromotionLimits,
+    capped_weights,
     decide,
+    pooled,
     publish,
     reference_at_own_task,
     write_decision,
@@ -169,3 +172,53 @@ def test_a_published_model_is_never_replaced(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="exists already"):
         publish(tmp_path / "v1", b"two", decision=passed(), card="", model_sha256="ab")
     assert (tmp_path / "v1" / "model.safetensors").read_bytes() == b"one"
+
+
+def test_a_model_that_guesses_is_not_published_even_without_an_earlier_domain() -> None:
+    """9.9 % on ten classes: nothing dropped, since there was nothing before."""
+    tested = {"ct": {"north": Count(99, 1000)}}
+    decision = decide([], tested, {}, PromotionLimits(), current="ct", classes=10)
+    assert not decision.publish
+    assert "ct: accuracy is 9.90 %, no better than guessing one of 10 classes" in decision.reason
+    assert decide([], tested, {}, PromotionLimits(above_chance=False), current="ct", classes=10).publish
+    assert decide([], {"ct": {"north": Count(101, 1000)}}, {}, PromotionLimits(), current="ct", classes=10).publish
+
+
+def test_the_accuracy_floor_is_exact_and_holds_on_every_learned_domain() -> None:
+    limits = PromotionLimits(min_accuracy=0.8, max_drop=1, max_site_drop=1)
+    reference = {"ct": scores(n=90)}
+    for correct, published in ((80, True), (79, False)):
+        candidate = {"ct": scores(n=correct), "mr": scores(n=95)}
+        decision = decide(["ct"], candidate, reference, limits, current="mr", classes=2)
+        assert decision.publish is published
+        assert ("ct: accuracy is 79.00 % (min_accuracy=0.8)" in decision.reason) is not published
+
+
+@pytest.mark.parametrize(("total", "published"), [(20, True), (19, False)])
+def test_too_few_tested_samples_are_no_evidence(total: int, published: bool) -> None:
+    decision = decide([], {"ct": {"n": Count(total, total)}}, {}, PromotionLimits(), current="ct", classes=2)
+    assert decision.publish is published
+    assert ("ct: only 19 test samples over all sites (min_tested=20)" in decision.reason) is not published
+    assert not decide([], {}, {}, PromotionLimits(), current="ct", classes=2).publish
+
+
+def test_a_site_cannot_fill_the_matrix_with_a_billion_test_samples() -> None:
+    """Three honest sites with 50 % of 100 each: the fourth counts as 60 %, by hand 0.4·0.5 + 0.6·1."""
+    honest = {site: Count(50, 100) for site in "abc"}
+    assert pooled({**honest, "d": Count(10**9, 10**9)}, 0.6) == Fraction(8, 10)
+    assert pooled(honest, 0.6) == Fraction(1, 2)
+    assert pooled({"a": Count(1, 1)}, 0.6) == 1
+
+
+def test_capped_weights_by_hand() -> None:
+    assert capped_weights({"a": 300, "b": 100}, 0.6) == {"a": 150, "b": 100}
+    assert capped_weights({"a": 51, "b": 50}, 0.6) == {"a": 51, "b": 50}
+    assert capped_weights({"a": 300, "b": 100}, 0.3) == {"a": 1, "b": 1}
+    assert capped_weights({"a": 900, "b": 900, "c": 100}, 0.4) == {"a": 200, "b": 200, "c": 100}
+
+
+@given(st.dictionaries(st.sampled_from("abcdef"), st.integers(1, 10**9), min_size=2), st.floats(0.5, 1))
+def test_no_site_has_more_than_its_share_and_the_order_is_kept(totals: dict[str, int], share: float) -> None:
+    weights = capped_weights(totals, share)
+    assert max(weights.values()) <= Fraction(str(share)) * sum(weights.values())
+    assert all(weights[a] <= weights[b] for a in totals for b in totals if totals[a] <= totals[b])

@@ -76,6 +76,25 @@ def test_each_site_s_last_answer_is_noted(tmp_path: Path, monkeypatch: pytest.Mo
     assert all(row["last_reply"] and row["reply_seconds"] >= 0 for row in noted.values())
 
 
+def test_a_long_round_shows_who_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("_WRITE_SECONDS", "_LOOK_SECONDS"):
+        monkeypatch.setattr(watched_grid, name, 0.0)
+    grid = grid_of(tmp_path)
+    grid.faults[list(grid.contexts)[3]] = in_training(lost)
+    waiting: list[float] = []
+    pull = grid.pull_messages
+
+    def look(message_ids: Any) -> Any:
+        if (tmp_path / "run" / "audit.jsonl").exists():
+            east = [row for row in status_of(tmp_path / "run")["sites"] if row["name"] == "east"]
+            waiting.extend(row["waiting_seconds"] or 0.0 for row in east)
+        return pull(message_ids)
+
+    grid.pull_messages = look  # type: ignore[method-assign]
+    federate(tmp_path, grid=grid, **{**SHORT, "reply_seconds": 0.8})
+    assert max(waiting) > 0.3
+
+
 def test_json_is_the_same_content(seen: Any) -> None:
     done = cli(seen[1], "--json")
     assert json.loads(done.output) == json.loads(json.dumps(status_of(seen[1])))
@@ -97,6 +116,9 @@ def test_prometheus_gets_numbers_from_this_machine_only(seen: Any) -> None:
     assert 'fedspecial_site_updates_total{site="north"} 1' in text
     assert 'fedspecial_site_rounds_late{site="east"} 1' in text
     assert "fedspecial_privacy_epsilon{} " in text
+    assert "fedspecial_task{} 1\n" in text
+    assert "fedspecial_round{} 1\n" in text
+    assert float(text.split('fedspecial_site_last_reply_timestamp_seconds{site="north"} ')[1].split()[0]) > 1.7e9
     assert text == prometheus_text(status_of(seen[1]))
 
 

@@ -186,11 +186,18 @@ def test_an_app_name_that_flower_refuses_is_refused(tmp_path: Path, name: str) -
 def test_keys_are_created_once_and_sites_can_be_added(fork: Fork, tmp_path: Path) -> None:
     first = fork("flower", "keys", tmp_path, "--host", "link.example.org", "--node", "north")
     assert first.code == 0, first.stderr
-    made = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    assert set(made) == {"ca.pem", "ca.key", "server.pem", "server.key", "north", "north.pub"}
+    made = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    assert {str(path.relative_to(tmp_path)) for path in made} == {
+        *("authority/ca.key", "authority/ca.pem", "server/ca.pem", "server/server.pem", "server/server.key"),
+        *("north/north", "north/north.pub", "north/ca.pem"),
+    }
+    assert [path for path in tmp_path.iterdir() if path.stat().st_mode & 0o077] == []
     assert fork("flower", "keys", tmp_path, "--node", "south").code == 0
-    assert {path.name for path in tmp_path.iterdir()} == {*made, "south", "south.pub"}
-    assert all((tmp_path / name).read_bytes() == data for name, data in made.items())
+    assert {path.name for path in (tmp_path / "south").iterdir()} == {"ca.pem", "south", "south.pub"}
+    assert all(path.read_bytes() == data for path, data in made.items())
+    assert (
+        "--node server: the name of another folder" in fork("flower", "keys", tmp_path, "--node", "server").error_line
+    )
     assert "north: the file exists already" in fork("flower", "keys", tmp_path, "--node", "north").error_line
 
 

@@ -10,10 +10,12 @@ import typer
 
 from fedspecial.cli.console import err, one_line_errors, out
 from fedspecial.cli.flower_operations import operations, read_head, read_key
+from fedspecial.cli.flower_sites import sites
 from fedspecial.cli.flower_storage import storage
 
 app = typer.Typer(help="Run a real federation on Flower: app, keys, demo, audit log.", no_args_is_help=True)
 app.add_typer(operations)
+app.add_typer(sites)
 app.add_typer(storage)
 
 
@@ -42,23 +44,32 @@ def keys(
 ) -> None:
     """Create a certificate authority, the server's certificate and a key for each site. Sites can be added later.
 
+    Each has a folder of its own, which only its owner can read: DIR/authority, DIR/server and DIR/SITE.
+
     Example:  fedspecial flower keys keys --host link.example.org --node north --node south
     """
+    from fedspecial.errors import InputError
     from fedspecial.flower import require_flower
 
     require_flower()
     from fedspecial.flower.ops import pki
 
-    authority = pki.Authority(folder / "ca.pem", folder / "ca.key")
+    authority = pki.Authority(folder / "authority" / "ca.pem", folder / "authority" / "ca.key")
     if not authority.certificate.exists():
-        pki.make_authority(folder)
-        _print(f"wrote {authority.certificate} (for every site and operator) and {authority.key} (keep it off-line)")
-    if host or not (folder / "server.pem").exists():
-        server = pki.make_server_identity(folder, authority, hosts=host or [])
-        _print(f"wrote {server.certificate} and {server.key} (for the SuperLink)")
+        pki.make_authority(authority.key.parent)
+        _print(f"wrote {authority.key} (it creates certificates: keep the folder off-line) and {authority.certificate}")
+    if host or not (folder / "server" / "server.pem").exists():
+        server = pki.make_server_identity(folder / "server", authority, hosts=host or [])
+        pki.add_certificate(folder / "server", authority)
+        _print(f"wrote {server.certificate}, {server.key} and ca.pem (the folder is for the SuperLink)")
     for name in node or []:
-        key = pki.make_node_key(folder, name)
-        _print(f"wrote {key.private} (only for site {name}) and {key.public} (register it at the SuperLink)")
+        if name in ("authority", "server"):
+            raise InputError(f"--node {name}: the name of another folder; choose another name")
+        key = pki.make_node_key(folder / name, name)
+        pki.add_certificate(folder / name, authority)
+        _print(
+            f"wrote {key.private}, {key.public} and ca.pem (the folder is only for site {name}; register {name}.pub)"
+        )
 
 
 @app.command()
@@ -80,6 +91,7 @@ def demo(
 
     require_flower()
     from fedspecial.cli.tables import matrix_table
+    from fedspecial.core.files import owner_only
     from fedspecial.flower.ops.demo import TASKS, run_demo
     from fedspecial.flower.ops.processes import ProcessError
 
@@ -87,7 +99,8 @@ def demo(
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InputError(f"out={folder}: it exists and is not an empty folder; nothing was changed")
     try:
-        result = run_demo(folder, rounds, _print)
+        with owner_only():
+            result = run_demo(folder, rounds, _print)
     except ProcessError as error:
         err.print(f"Error: {error}", markup=False)
         sys.exit(1)

@@ -43,6 +43,30 @@ def restore(file: File, folder: Folder) -> None:
     out.print(f"restored {folder} ({backups.restore(file, folder)} files)", markup=False)
 
 
+@storage.command()
+@one_line_errors()
+def revoke(
+    folder: Annotated[Path, typer.Argument(metavar="RUN_DIR", help="Run directory (the setting `out`) on the server.")],
+    site: Annotated[str, typer.Argument(metavar="SITE", help="Name of the site.")],
+    reason: Annotated[str, typer.Option(metavar="TEXT", help="Why; it is written to the audit log.")],
+    key: Annotated[
+        str | None,
+        typer.Option(metavar="HASH", help="Only this key: the beginning of its fingerprint in site-keys.json."),
+    ] = None,
+) -> None:
+    """Revoke a site's key: the server treats nodes with it as absent from its next exchange of messages on.
+
+    Example:  fedspecial flower revoke run north --reason "laptop was stolen"
+    """
+    from fedspecial.flower.app.task_control import check_federation
+    from fedspecial.flower.governance.site_keys import revoke as revoke_keys
+
+    check_federation(folder)
+    for name in revoke_keys(folder, site, key, reason):
+        out.print(f"revoked the key {name} of site {site}", markup=False)
+    out.print("also remove it from the SuperLink: flwr supernode list, then flwr supernode unregister", markup=False)
+
+
 @storage.command("forget-site")
 @one_line_errors()
 def forget_site(

@@ -21,6 +21,8 @@ from fedspecial.core.messages import Numbers, ServerState, pack, unpack
 from fedspecial.errors import InputError
 
 _FORMAT = 2
+_DETECTION = ("tasks_begun", "task_began", "first_losses")
+"""What detecting tasks needs of the server's state."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,7 @@ class Checkpoint:
     update_norms: dict[str, list[float]] = field(default_factory=dict)
     work: dict[str, Any] = field(default_factory=dict)
     per_weight: dict[str, str] = field(default_factory=dict)
+    detection: dict[str, Any] = field(default_factory=dict)
 
     def blobs(self) -> set[str]:
         """The files it refers to."""
@@ -122,6 +125,7 @@ class Checkpointer:
             server.update_norms,
             work,
             {name: self.put(f"per_weight/{name}", values) for name, values in server.per_weight.items()},
+            {name: getattr(server, name) for name in _DETECTION},
         )
         self.blobs.sync()
         write_atomic(self.folder / "checkpoint.json", _sealed({"format": _FORMAT, **asdict(checkpoint)}))
@@ -143,6 +147,8 @@ class Checkpointer:
         server.optimizer = {name: self.tensor(blob).to(device) for name, blob in checkpoint.optimizer.items()}
         server.per_weight = {name: self.tensor(blob).to(device) for name, blob in checkpoint.per_weight.items()}
         server.update_norms = {key: list(norms) for key, norms in checkpoint.update_norms.items()}
+        for name, value in checkpoint.detection.items():
+            setattr(server, name, value)
 
 
 def load(folder: Path) -> Checkpoint | None:

@@ -5,7 +5,9 @@ Everything is read from the files of the run directory, as the web page does it;
 
 from __future__ import annotations
 
+import calendar
 import contextlib
+import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -133,11 +135,16 @@ def prometheus_text(status: dict[str, Any]) -> str:
             lines.append(f"# TYPE fedspecial_{name} {kind}")
         for labels, value in known:
             inside = ",".join(f'{key}="{_escaped(label)}"' for key, label in labels.items())
-            lines.append(f"fedspecial_{name}{{{inside}}} {value:g}")
+            lines.append(f"fedspecial_{name}{{{inside}}} {value:.10g}")
 
     sites = status["sites"]
     add("running", "gauge", "Whether a server works on the run.", [({}, float(status["state"] == "running"))])
     add("rounds_total", "counter", "Attempts at rounds.", [({}, status["rounds"]["recorded"])])
+    if last := status["rounds"]["last"]:
+        add("task", "gauge", "Task of the last recorded round, counted from 1.", [({}, last["task"])])
+        add("round", "gauge", "The last recorded round of the task, counted from 1.", [({}, last["round"] + 1)])
+    answers = [({"site": s["name"]}, _seconds(s["last_reply"])) for s in sites]
+    add("site_last_reply_timestamp_seconds", "gauge", "When the site last answered.", answers)
     for name, key, kind, text in (
         ("site_connected", "connected", "gauge", "Whether the site is connected."),
         ("site_updates_total", "used", "counter", "Updates of the site that were used."),
@@ -163,6 +170,13 @@ def prometheus_text(status: dict[str, Any]) -> str:
     intact = (status["audit"] or {}).get("state") == "verified"
     add("audit_log_intact", "gauge", "Whether the audit log is intact.", [({}, float(intact))])
     return "\n".join(lines) + "\n"
+
+
+def _seconds(text: str | None) -> float | None:
+    """A time of sites.json as seconds since 1970; None if there is none."""
+    with contextlib.suppress(TypeError, ValueError):
+        return float(calendar.timegm(time.strptime(text or "", "%Y-%m-%dT%H:%M:%SZ")))
+    return None
 
 
 def _escaped(label: str) -> str:

@@ -23,6 +23,7 @@ from flower_fixtures import (
 
 from fedspecial.core.events import of_kind, read_events
 from fedspecial.engine.checkpoint import load
+from fedspecial.flower.grid import Delivery
 
 pytestmark = pytest.mark.usefixtures("rendered", "unpictured")
 
@@ -119,6 +120,42 @@ def test_the_comparison_can_be_switched_off(tmp_path: Path) -> None:
     grid.faults = {grid.get_node_ids()[3]: times(-50)}
     run = federate(tmp_path, grid=grid, **SHORT, norm_limit=0)
     assert finished(run)["refusals"] == {}
+
+
+def test_a_billion_correct_predictions_of_one_site_do_not_make_the_matrix_all_ones(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    grid = grid_of(tmp_path)
+
+    def boast(request: Any, reply: Any) -> list[Delivery]:
+        if request.metadata.message_type == "evaluate":
+            with_header(counts={"1": [10**9, 10**9]})(reply)
+        return [Delivery(reply)]
+
+    grid.faults = {grid.get_node_ids()[2]: boast}
+    with caplog.at_level("WARNING", logger="fedspecial.flower"):
+        run = federate(tmp_path, grid=grid, **SHORT)
+    assert "site west: its test samples of task 1 count as 60 % (max_site_share)" in caplog.messages
+    honest = json.loads((run / "promotion-history.json").read_text())["paper"]["paper"]
+    correct, total = (sum(honest[site][at] for site in ("north", "south", "east")) for at in (0, 1))
+    assert finished(run)["matrix"] == [[pytest.approx(0.6 + 0.4 * correct / total)]]
+
+
+def test_a_model_that_only_guesses_is_not_published(tmp_path: Path) -> None:
+    grid = grid_of(tmp_path)
+
+    def deny(request: Any, reply: Any) -> list[Delivery]:
+        if request.metadata.message_type == "evaluate":
+            with_header(counts={"1": [1, 100]})(reply)
+        return [Delivery(reply)]
+
+    grid.faults = dict.fromkeys(grid.get_node_ids(), deny)
+    run = federate(tmp_path, grid=grid, **SHORT, above_chance=True)
+    assert not (run / "published").exists()
+    reason = json.loads((run / "promotion" / "task-1.json").read_text())["reason"]
+    assert reason == (
+        "not published: paper: accuracy is 1.00 %, no better than guessing one of 10 classes (above_chance)"
+    )
 
 
 @pytest.mark.parametrize("name", ["intruder", ""])

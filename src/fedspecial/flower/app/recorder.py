@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import safetensors.torch
 
+from fedspecial.core.clock_events import ServerStep, UpdateLost
 from fedspecial.core.events import (
     CertificateIssued,
     Event,
@@ -61,7 +62,7 @@ class Recorder:
         self._model_before = self._model_sha256()
         position = {"task": run.position.task, "round": run.position.round, "model": self._model_before}
         about = {"format": audit.FORMAT, "key": self._signer.public, "sites": list(self.plan.sites)}
-        self._append("started", {**about, **position})
+        self.append("started", {**about, **position})
 
     def listen(self, event: Event) -> None:
         if isinstance(event, UpdateRefused):
@@ -71,14 +72,21 @@ class Recorder:
         elif isinstance(event, RoundFinished):
             self._on_round(event)
         elif isinstance(event, CertificateIssued):
-            self._append("certificate", {"task": event.task, **event.summary})
+            self.append("certificate", {"task": event.task, **event.summary})
+        elif isinstance(event, ServerStep):
+            updates = [{**asdict(update), "site": self.plan.sites[update.client]} for update in event.updates]
+            self.append(event.event, {"task": event.task, "round": event.round, "updates": updates})
+        elif isinstance(event, UpdateLost):
+            site = self.plan.sites[event.client]
+            fields = {"task": event.task, "round": event.round, "site": site, "version": event.version}
+            self.append(event.event, {**fields, "reason": event.reason})
         elif isinstance(event, PrivacyCharged):
             self._charged = event
-            self._append(event.event, vars(event))
+            self.append(event.event, vars(event))
         elif isinstance(event, TaskFinished):
             self._on_task_finished(event)
 
-    def _append(self, event: str, fields: dict[str, Any]) -> None:
+    def append(self, event: str, fields: dict[str, Any]) -> None:
         self.audit_log.append(event, fields)
         self._note_head()
 
@@ -100,7 +108,7 @@ class Recorder:
         """Refusals between tasks belong to no round and get a line of their own."""
         if refusals := self.collector.take_refusals():
             fields = {"task": event.task, "hook": event.hook, "refusals": [asdict(refusal) for refusal in refusals]}
-            self._append("task_boundary", fields)
+            self.append("task_boundary", fields)
 
     def _on_round(self, event: RoundFinished) -> None:
         """Write the round's line; without a quorum, stop the run here if the policy says so."""
@@ -140,8 +148,12 @@ class Recorder:
         earlier = [name for name in history if name != event.name]
         reference = promotion.reference_at_own_task(history)
         assert self._run is not None
-        metric = self._run.objective.main.name
-        decision = promotion.decide(earlier, candidate, reference, self.plan.policy.limits, metric)
+        objective = self._run.objective
+        decision = promotion.decide(
+            *(earlier, candidate, reference, self.plan.policy.limits, objective.main.name),
+            current=event.name,
+            classes=self._run.federation.num_classes(event.task) if objective.counts_correct else 0,
+        )
         model, file = self._model_sha256(), self._model_file()
         card = published_card(self.plan, self._run, self.audit_log.path, event, self._charged)
         (self.folder / "promotion").mkdir(exist_ok=True)
@@ -150,7 +162,7 @@ class Recorder:
             extra = {"task": event.task, "model_sha256": model, "audit_head": self.audit_log.head}
             promotion.write_decision(self.folder / "promotion" / f"task-{event.task}.json", decision, extra)
         fields = {"task": event.task, "publish": decision.publish, "reason": decision.reason, "model": model}
-        self._append("promotion", {**fields, "file_sha256": hashlib.sha256(file).hexdigest()})
+        self.append("promotion", {**fields, "file_sha256": hashlib.sha256(file).hexdigest()})
         log.info("task %d: %s", event.task, decision.reason)
         published = self.folder / "published" / f"task-{event.task}"
         if decision.publish and not published.exists():

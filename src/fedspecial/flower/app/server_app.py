@@ -30,6 +30,7 @@ from fedspecial.engine.payloads import PayloadTracker
 from fedspecial.engine.privacy import private_aggregation
 from fedspecial.engine.run import Run
 from fedspecial.errors import InputError
+from fedspecial.flower.app.async_work import FlowerWork
 from fedspecial.flower.app.cards import federation_origin
 from fedspecial.flower.app.engine import FlowerEngine
 from fedspecial.flower.app.plan import FederationPlan
@@ -40,6 +41,7 @@ from fedspecial.flower.app.task_control import requested_task_end
 from fedspecial.flower.app.watched_grid import FILE as SITES_FILE
 from fedspecial.flower.app.watched_grid import WatchedGrid
 from fedspecial.flower.governance.audit import read_lines
+from fedspecial.flower.governance.site_keys import SiteKeys
 from fedspecial.flower.logs import log_to_stderr
 from fedspecial.runs import directory
 from fedspecial.runs.build import prepare
@@ -93,11 +95,15 @@ def serve(grid: Grid, run_config: Mapping[str, Any], listeners: tuple[Listener, 
         if saved is not None and directory.recorded_domains(folder) not in (None, data):
             raise InputError(f"out={folder}: the data has changed since the run started (its hash differs)")
         recorder = Recorder(folder, plan, run_id, saved.payloads.get("audit_head", "") if saved else "")
-        watched = WatchedGrid(grid, folder / SITES_FILE, plan.sites)
+        keys = SiteKeys(folder, plan.sites, recorder.append)
+        watched = WatchedGrid(grid, folder / SITES_FILE, plan.sites, keys.admit)
         connect = _make_connect(watched, plan, plan_for_sites(plan, resolved), run_id, recorder)
         run = prepare(folder, resolved, federation, None, saved, (recorder.listen, *listeners), connect)
         with contextlib.closing(run.log):
             run.quorum = lambda: recorder.engine.quorum_size
+            if run.config.asynchronous:
+                answered = saved.work.get("answered", 0) if saved else 0
+                run.work = FlowerWork(recorder.engine, answered)
             run.ends_early = lambda task, rounds: rounds > 0 and requested_task_end(folder) == task
             # The audit log has all releases, also those of rounds that were repeated; a resume cuts the event log.
             charged = read_lines(recorder.audit_log.path)

@@ -15,24 +15,30 @@ from fedspecial.core.files import write_atomic
 
 FILE = "sites.json"
 _WRITE_SECONDS = 1.0
+_LOOK_SECONDS = 5.0
 
 
 class WatchedGrid(Grid):
     """Passes everything on to `grid`.
 
+    admit: whether the node with this registered name and public key may take part; others are treated as absent
     nodes: client → node of the connected sites; set once the engine knows them
     """
 
-    def __init__(self, grid: Grid, path: Path, sites: Sequence[str]) -> None:
-        self._grid, self._path, self._sites = grid, path, sites
+    def __init__(
+        self, grid: Grid, path: Path, sites: Sequence[str], admit: Callable[[str, bytes], bool] = lambda name, key: True
+    ) -> None:
+        self._grid, self._path, self._sites, self._admit = grid, path, sites, admit
         self.nodes: Callable[[], Mapping[int, int]] = dict
         self._sent: dict[str, tuple[int, float]] = {}
         self._answered: dict[str, dict[str, Any]] = {}
         self._written, self._connected = float("-inf"), frozenset[str]()
+        self._looked = float("-inf")
 
     def get_nodes(self) -> Any:
-        found = self._grid.get_nodes()
+        found = [node for node in self._grid.get_nodes() if self._admit(node.name, node.public_key)]
         self._write({node.node_id for node in found})
+        self._looked = time.monotonic()
         return found
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
@@ -45,6 +51,9 @@ class WatchedGrid(Grid):
         return message_ids
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterator[Message]:
+        """Replies that have arrived. A round may take hours, so the file is also written while the server waits."""
+        if time.monotonic() - self._looked >= _LOOK_SECONDS:
+            self.get_nodes()
         for reply in self._grid.pull_messages(message_ids):
             node, sent = self._sent.pop(reply.metadata.reply_to_message_id, (None, 0.0))
             if node is not None and not reply.has_error() and (site := self._site_at(node)):

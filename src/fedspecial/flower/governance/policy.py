@@ -24,18 +24,21 @@ class RoundPolicy:
                          run (stop)
     retries:             how often the request of a round is repeated before the run stops
     reply_seconds:       how long a site may take to reply
+    grace_seconds:       how long a round with a quorum still waits for the other sites
     wait_seconds:        how long the server waits for enough sites to connect
     max_reply_megabytes: larger replies are refused without being read
     allow_unregistered:  accept nodes that are registered under no name at the SuperLink (a trial without keys)
     on_refused_model:    if the promotion gate refuses the model of a task: end the run, so that an operator decides
                          (stop), or take it as the base of the next task (continue)
-    max_drop, max_site_drop, allow_unknown: limits of the promotion gate, see `PromotionLimits`
+    max_drop, max_site_drop, allow_unknown, min_accuracy, above_chance, min_tested, max_site_share:
+                         limits of the promotion gate, see `PromotionLimits`
     """
 
     quorum: float = 0.5
     on_no_quorum: OnNoQuorum = "retry"
     retries: int = 3
     reply_seconds: float = 3600.0
+    grace_seconds: float = 300.0
     wait_seconds: float = 600.0
     max_reply_megabytes: float = 2000.0
     allow_unregistered: bool = False
@@ -43,6 +46,10 @@ class RoundPolicy:
     max_drop: float = 0.02
     max_site_drop: float = 0.05
     allow_unknown: bool = False
+    min_accuracy: float = 0.0
+    above_chance: bool = True
+    min_tested: int = 20
+    max_site_share: float = 0.6
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -58,14 +65,14 @@ class RoundPolicy:
             )
         if self.retries < 0:
             raise InputError(f"retries={self.retries}: must be 0 or more")
-        for name in ("reply_seconds", "wait_seconds", "max_reply_megabytes"):
+        for name in ("reply_seconds", "grace_seconds", "wait_seconds", "max_reply_megabytes"):
             if not getattr(self, name) > 0:
                 raise InputError(f"{name}={getattr(self, name):g}: must be above 0")
         _ = self.limits
 
     @property
     def limits(self) -> PromotionLimits:
-        return PromotionLimits(self.max_drop, self.max_site_drop, self.allow_unknown)
+        return PromotionLimits(**{field.name: getattr(self, field.name) for field in fields(PromotionLimits)})
 
     def quorum_size(self, requested: int) -> int:
         """How many usable replies are a quorum of this many requests; at least one."""

@@ -1,11 +1,16 @@
-"""The promotion gate: a model is published only if accuracy on earlier domains has not dropped too much.
+"""The promotion gate: a model is published only if it is good enough and has not become worse on earlier domains.
+
+On every domain learned so far, over all sites that tested it:
+
+    accuracy ≥ min_accuracy,  accuracy > 1/classes (above_chance),  test samples ≥ min_tested
 
 For every earlier domain, over the sites that tested both models on it:
 
     drop = accuracy of the reference − accuracy of the candidate        (pooled over sites, and at each site)
 
 The reference is the model at the end of the domain's own task. A domain that no site can test any more is unknown, and
-unknown is not a pass. Accuracies are exact fractions of counts, so limits are compared without rounding.
+unknown is not a pass. Accuracies are exact fractions of counts, so limits are compared without rounding. No site counts
+for more than `max_site_share` of the test samples of a domain, whatever number of samples it reports.
 """
 
 from __future__ import annotations
@@ -61,17 +66,29 @@ Scores = Mapping[str, Mapping[str, SiteScore]]  # domain → site → score
 class PromotionLimits:
     """The largest allowed drop of accuracy on an earlier domain: over all sites, and at the worst site.
 
-    allow_unknown: publish even if some earlier domain can no longer be tested
+    allow_unknown:  publish even if some earlier domain can no longer be tested
+    min_accuracy:   least accuracy (or other main metric) on every domain learned so far; 0: no limit
+    above_chance:   the accuracy must be above that of guessing among the classes
+    min_tested:     fewest test samples of a domain, over all sites
+    max_site_share: largest share of a site in the test samples of a domain; larger ones count as this share
     """
 
     max_drop: float = 0.02
     max_site_drop: float = 0.05
     allow_unknown: bool = False
+    min_accuracy: float = 0.0
+    above_chance: bool = True
+    min_tested: int = 20
+    max_site_share: float = 0.6
 
     def __post_init__(self) -> None:
-        for name in ("max_drop", "max_site_drop"):
+        for name in ("max_drop", "max_site_drop", "min_accuracy"):
             if not 0 <= getattr(self, name) <= 1:
                 raise InputError(f"{name}={getattr(self, name)}: must be between 0 and 1")
+        if self.min_tested < 1:
+            raise InputError(f"min_tested={self.min_tested}: must be 1 or more")
+        if not 0 < self.max_site_share <= 1:
+            raise InputError(f"max_site_share={self.max_site_share:g}: must be above 0 and at most 1")
 
 
 @dataclass(frozen=True)
@@ -120,24 +137,47 @@ def decide(
     reference: Scores,
     limits: PromotionLimits | None = None,
     metric: str = "accuracy",
+    *,
+    current: str | None = None,
+    classes: int = 0,
 ) -> Decision:
-    """Publish if every earlier domain is kept, or unknown where that is allowed.
+    """Publish if every earlier domain is kept, or unknown where that is allowed, and the model is good enough.
 
-    metric: the name of the main metric; the limits are on its own scale
+    metric:  the name of the main metric; the limits are on its own scale
+    current: the domain of the task that has just ended
+    classes: number of classes; 0 if the metric is not a share of correct predictions
     """
     limits = limits or PromotionLimits()
     verdicts = tuple(_judge(d, candidate.get(d, {}), reference.get(d, {}), limits, metric) for d in earlier)
     failed = [v for v in verdicts if v.status == "dropped" or (v.status == "unknown" and not limits.allow_unknown)]
     unknown = [v.domain for v in verdicts if v.status == "unknown"]
-    if failed:
-        reason = "not published: " + "; ".join(f"{v.domain}: {v.reason}" for v in failed)
+    poor = []
+    for domain in (*earlier, *([current] if current is not None else [])):
+        if domain not in unknown and (problem := _too_poor(candidate.get(domain, {}), limits, metric, classes)):
+            poor.append(f"{domain}: {problem}")
+    if failed or poor:
+        reason = "not published: " + "; ".join([*(f"{v.domain}: {v.reason}" for v in failed), *poor])
     elif unknown:
         reason = f"published, although no site could test {', '.join(unknown)}"
     elif verdicts:
         reason = f"published: {metric} was kept on every earlier domain ({', '.join(v.domain for v in verdicts)})"
     else:
         reason = "published: there is no earlier domain"
-    return Decision(not failed, reason, verdicts, limits)
+    return Decision(not failed and not poor, reason, verdicts, limits)
+
+
+def _too_poor(scores: Mapping[str, SiteScore], limits: PromotionLimits, metric: str, classes: int) -> str | None:
+    """Why the model is not good enough on a domain, whatever it was before."""
+    tested = sum(score.total for score in scores.values())
+    if tested < limits.min_tested:
+        return f"only {tested} test samples over all sites (min_tested={limits.min_tested})"
+    value = pooled(scores, limits.max_site_share)
+    shown = f"{100 * float(value):.2f} %" if classes else f"{float(value):.4g}"
+    if limits.min_accuracy and value < Fraction(str(limits.min_accuracy)):
+        return f"{metric} is {shown} (min_accuracy={limits.min_accuracy:g})"
+    if limits.above_chance and classes and value <= Fraction(1, classes):
+        return f"{metric} is {shown}, no better than guessing one of {classes} classes (above_chance)"
+    return None
 
 
 def _judge(
@@ -152,7 +192,8 @@ def _judge(
     if not common:
         reason = f"no site tested it again ({', '.join(untested)} did before)" if untested else "no site has tested it"
         return DomainVerdict(domain, "unknown", reason, untested_sites=untested)
-    drop = pooled({s: reference[s] for s in common}) - pooled({s: candidate[s] for s in common})
+    share = limits.max_site_share
+    drop = pooled({s: reference[s] for s in common}, share) - pooled({s: candidate[s] for s in common}, share)
     in_points = all(isinstance(score, Count) for score in candidate.values())
     by_site = {site: reference[site].accuracy - candidate[site].accuracy for site in common}
     worst = max(common, key=lambda site: by_site[site])
@@ -178,10 +219,32 @@ def _amount(value: Fraction, in_points: bool) -> str:
     return f"{100 * float(value):.2f} points" if in_points else f"{float(value):.4g}"
 
 
-def pooled(scores: Mapping[str, SiteScore]) -> Fraction:
-    """The metric over the samples of all these sites; where it is not a count, the mean weighted by samples."""
-    total = sum(score.total for score in scores.values())
-    return sum((score.accuracy * score.total for score in scores.values()), Fraction(0)) / total
+def pooled(scores: Mapping[str, SiteScore], share: float = 1.0) -> Fraction:
+    """The metric over the samples of all these sites; where it is not a count, the mean weighted by samples.
+
+    share: the largest share of one site, see `capped_weights`
+    """
+    weights = capped_weights({site: score.total for site, score in scores.items()}, share)
+    return sum((scores[site].accuracy * weights[site] for site in scores), Fraction(0)) / sum(weights.values())
+
+
+def capped_weights(totals: Mapping[str, int], share: float) -> dict[str, Fraction]:
+    """Test samples of each site as weights, reduced so that no site has more than `share` of their sum.
+
+    The largest m sites all get c = share·R/(1 − m·share), R: the samples of the others. If there are too few sites for
+    the share, all count the same.
+    """
+    limit, names = Fraction(str(share)), sorted(totals, key=lambda site: (-totals[site], site))
+    for capped in range(len(names)):
+        rest = sum(totals[site] for site in names[capped:])
+        if capped == 0:
+            if totals[names[0]] <= limit * rest:
+                return {site: Fraction(total) for site, total in totals.items()}
+            continue
+        left = 1 - capped * limit
+        if left > 0 and (most := limit * rest / left) >= totals[names[capped]]:
+            return {site: min(Fraction(total), most) for site, total in totals.items()}
+    return dict.fromkeys(totals, Fraction(1))
 
 
 def write_decision(path: Path, decision: Decision, extra: Mapping[str, Any] | None = None) -> None:

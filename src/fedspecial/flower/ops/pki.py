@@ -1,7 +1,7 @@
 """Keys and certificates of a federation: a certificate authority, the SuperLink's certificate, a key pair per node.
 
-They are created with the `cryptography` package, a dependency of Flower, on the curve P-384. Private keys are readable
-by their owner only. Existing files are never overwritten.
+They are created with the `cryptography` package, a dependency of Flower, on the curve P-384. Private keys and new
+folders are readable by their owner only. Existing files are never overwritten.
 """
 
 from __future__ import annotations
@@ -107,6 +107,12 @@ def make_node_key(folder: Path, name: str) -> NodeKey:
     return created
 
 
+def add_certificate(folder: Path, authority: Authority) -> None:
+    """Put a copy of ``ca.pem`` into a folder that is handed over, if it is not there."""
+    if not (folder / "ca.pem").exists():
+        _write_all({folder / "ca.pem": (authority.certificate.read_bytes(), 0o644)})
+
+
 def _builder(
     subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, days: int
 ) -> x509.CertificateBuilder:
@@ -164,7 +170,7 @@ def _write_all(files: dict[Path, tuple[bytes, int]]) -> None:
         if os.path.lexists(path):
             raise InputError(f"{path}: the file exists already; keys and certificates are never overwritten")
     for path, (data, mode) in files.items():
-        path.parent.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
         with os.fdopen(descriptor, "wb") as file:
             file.write(data)

@@ -1,0 +1,121 @@
+"""`fedspecial flower check-site`: what is wrong at a site is found before it joins."""
+
+from __future__ import annotations
+
+import ssl
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedspecial.errors import InputError
+from fedspecial.flower.ops import check_site as module
+from fedspecial.flower.ops.check_site import check_site
+from fedspecial.flower.ops.new_app import write_app
+from fedspecial.flower.ops.pki import make_authority, make_node_key, make_server_identity
+
+
+@pytest.fixture
+def app(tmp_path: Path) -> Path:
+    write_app(tmp_path / "hospitals")
+    path = tmp_path / "hospitals" / "pyproject.toml"
+    text = path.read_text()
+    for key, value in {
+        "tasks": "2019,2022",
+        "classes": "a,b",
+        "shape": "5",
+        "kind": "table",
+        "model": "logistic",
+    }.items():
+        start = text.index(f"\n{key} = ")
+        text = text[: start + 1] + f'{key} = "{value}"' + text[text.index("\n", start + 1) :]
+    path.write_text(text)
+    return tmp_path / "hospitals"
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    (tmp_path / "scans").mkdir()
+    x, y = np.zeros((12, 5), np.float32), np.arange(12) % 2
+    np.savez(tmp_path / "scans" / "2019.npz", x_train=x, y_train=y, x_test=x, y_test=y)
+    return tmp_path / "scans"
+
+
+def node_config(data: Path, **more: str) -> str:
+    return " ".join([f"site=north data={data} state={data.parent / 'state'}", *(f"{k}={v}" for k, v in more.items())])
+
+
+def test_a_site_that_is_ready(app: Path, data: Path, tmp_path: Path) -> None:
+    key = make_node_key(tmp_path / "keys", "north").private
+    found = check_site(node_config(data), app, key)
+    assert found.failed == []
+    assert "data: task '2019': 12 training and 12 test samples" in found.passed
+    assert "data: task '2022': this site has none, so it takes no part in the task" in found.notes
+    assert any(text.startswith("disk: ") for text in found.passed)
+    assert any("must be registered: ecdsa-sha2-nistp384 " in text for text in found.passed)
+
+
+def test_each_fault_is_named(app: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (data / "2022.npz").write_bytes(b"damaged")
+    key = make_node_key(tmp_path / "keys", "north").private
+    key.chmod(0o644)
+    monkeypatch.setattr(module, "LEAST_FREE_BYTES", 10**18)
+    policy = tmp_path / "policy.yaml"
+    policy.write_text("methods: [fedavg]")
+    failed = check_site(node_config(data, policy=str(policy)), app, key, "127.0.0.1:1").failed
+    assert any("method=special: this site allows only fedavg" in text for text in failed)
+    policy.write_text("min_group: 13")
+    failed += check_site(node_config(data, policy=str(policy)), app, key, "127.0.0.1:1").failed
+    for text in (
+        "data: task '2019': 12 training and 12 test samples, fewer than min_group=13",
+        "data: task '2022': ",
+        "GB are free; 1 GB is the least",
+        "others can read it; chmod 600",
+        "connection: 127.0.0.1:1: cannot be reached",
+    ):
+        assert any(text in line for line in failed), text
+    policy.write_text("mehtods: [fedavg]")
+    (line,) = [t for t in check_site(node_config(data, policy=str(policy))).failed if t.startswith("policy")]
+    assert "mehtods" in line
+    with pytest.raises(InputError, match="expected key=value"):
+        check_site("north")
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[tuple[str, Path, dict[str, str]]]:
+    """A TLS server with a certificate of the federation, which tells a date."""
+    identity = make_server_identity(tmp_path / "tls", make_authority(tmp_path / "tls"))
+    told = {"Date": ""}
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response_only(403)
+            self.send_header("Date", told["Date"] or self.date_time_string())
+            self.end_headers()
+
+    http = HTTPServer(("127.0.0.1", 0), Handler)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(identity.certificate, identity.key)
+    http.socket = context.wrap_socket(http.socket, server_side=True)
+    thread = threading.Thread(target=http.serve_forever, daemon=True)
+    thread.start()
+    yield f"localhost:{http.server_port}", identity.authority, told
+    http.shutdown()
+    http.server_close()
+
+
+def test_connection_certificate_and_clock(server: tuple[str, Path, dict[str, str]], data: Path, tmp_path: Path) -> None:
+    address, authority, told = server
+    found = check_site(node_config(data), superlink=address, root_certificates=authority)
+    assert found.failed == []
+    assert f"connection: {address} answers, and its certificate is valid" in found.passed
+    assert "clock: it agrees with the server's within 30 s" in found.passed
+    told["Date"] = "Mon, 01 Jan 2024 00:00:00 GMT"
+    (wrong,) = check_site(node_config(data), superlink=address, root_certificates=authority).failed
+    assert wrong.startswith("clock: it differs from the server's by +")
+    other = make_authority(tmp_path / "other").certificate
+    (refused,) = check_site(node_config(data), superlink=address, root_certificates=other).failed
+    assert "its certificate is refused" in refused
