@@ -102,13 +102,20 @@ def show(
     data: Data = None,
     out: Annotated[Path | None, typer.Option(help="The file to write (default: NAME.png).")] = None,
 ) -> None:
-    """Draw samples of each domain and class, and the label histogram of each client for the given alpha."""
+    """Draw samples of each domain and class, and the label histogram of each client for the given alpha.
+
+    With stream=…, a second figure NAME-stream.png shows which domain each client has in which round.
+    """
     config = _config(name, settings, data)
     with _progress() as progress:
         benchmark = catalogue.load(str(config.benchmark), notice=_say, progress=progress, **_load_settings(config))
     path = out or Path(f"{name}.png")
     _draw(config, benchmark, path)
     _say(f"wrote {path}")
+    if any(pair.startswith("stream=") for pair in settings or []):
+        path = path.with_name(f"{path.stem}-stream.png")
+        _draw_stream(config, benchmark, path)
+        _say(f"wrote {path}")
 
 
 def _draw(config: Config, benchmark: Benchmark, path: Path) -> None:
@@ -133,6 +140,19 @@ def _draw(config: Config, benchmark: Benchmark, path: Path) -> None:
         features=catalogue.entry(str(config.benchmark)).features,
     )  # fmt: skip
     save(figure, path)
+
+
+def _draw_stream(config: Config, benchmark: Benchmark, path: Path) -> None:
+    from fedspecial.data.preview import save
+    from fedspecial.data.stream_preview import draw_stream
+    from fedspecial.data.stream_schedule import StreamSchedule
+
+    counts = [len(domain.sites) for domain in benchmark.domains if domain.sites is not None]
+    clients = counts[0] if counts else config.clients
+    schedule = StreamSchedule(
+        len(benchmark.domains), config.rounds, clients, config.stream, config.stream_width, config.passes, config.seed
+    )
+    save(draw_stream(schedule, benchmark.task_names, f"{benchmark.name}, seed={config.seed}"), path)
 
 
 def _texts(config: Config, benchmark: Benchmark) -> list[list[tuple[str, ...]]]:

@@ -241,9 +241,8 @@ def _print_comparison(benchmark: str, comparison: Comparison, matrices: bool) ->
     if matrices:
         for name, runs in comparison.results.items():
             seeds = ", ".join(str(r.seed) for r in runs)
-            out.print(
-                matrix_table(f"{name} on {benchmark} (seed {seeds})", runs[0].tasks, mean_matrix(runs), runs[0].scale)
-            )
+            title, first = f"{name} on {benchmark} (seed {seeds})", runs[0]
+            out.print(matrix_table(title, first.tasks, mean_matrix(runs), first.scale, first.rows))
             if len(runs) == 1:
                 out.print(result_line(runs[0]) + "\n")
     seeds = ", ".join(str(r.seed) for r in next(iter(comparison.results.values())))

@@ -23,6 +23,7 @@ from fedspecial.core.events import (
     WorkerLost,
 )
 from fedspecial.core.extension import RunExtended
+from fedspecial.core.stream_events import TaskDetected
 from fedspecial.report.scale import ACCURACY, Scale
 
 
@@ -65,6 +66,8 @@ class RunProgress:
             self._say(f"extended by {', '.join(event.tasks)}")
         elif isinstance(event, TaskStarted):
             self._say(f"task {event.task}: {event.name}, {event.samples:,} training samples")
+        elif isinstance(event, TaskDetected):
+            self._say(f"task {event.begun} begins: alarm at {100 * event.share:.0f} % of the last clients")
         elif isinstance(event, UpdateRefused):
             when = "boundary" if event.round is None else f"round {event.round + 1}"
             self._say(f"task {event.task} {when}: client {event.client} left out: {event.reason}")
@@ -74,14 +77,14 @@ class RunProgress:
             self._say(certificate_line(event))
 
     def _start(self, event: RunStarted) -> None:
-        self._tasks, self._rounds, self._began = event.tasks, event.rounds, time.monotonic()
+        self._tasks, self._rounds, self._began = event.visits or event.tasks, event.rounds, time.monotonic()
         self._scale = Scale.of(event.metric)
-        names = " → ".join(event.tasks)
+        names = " → ".join(self._tasks)
         self._say(f"run directory: {self._folder}")
         self._say(f"{event.method} on {event.benchmark}, seed {event.seed}, {event.num_weights:,} weights: {names}")
         if self._bar is not None:
             self._bar.start()
-            self._line = self._bar.add_task("starting", total=len(event.tasks) * event.rounds)
+            self._line = self._bar.add_task("starting", total=len(self._tasks) * event.rounds)
 
     def _round(self, event: RoundFinished) -> None:
         self._done += 1

@@ -31,7 +31,8 @@ def resume_with_progress(
     except KeyboardInterrupt:
         err.print(f"\nstopped; continue with: fedspecial resume {folder}", markup=False)
         sys.exit(130)
-    out.print(matrix_table(f"{result.method} on {result.benchmark}", result.tasks, result.matrix, result.scale))
+    title = f"{result.method} on {result.benchmark}"
+    out.print(matrix_table(title, result.tasks, result.matrix, result.scale, result.rows))
     out.print(result_line(result), markup=False)
     if (further := metrics_table(result)) is not None:
         out.print(further)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from rich.table import Table
 
@@ -14,15 +15,20 @@ from fedspecial.report.result import Result
 from fedspecial.report.scale import ACCURACY, Scale, title_of
 
 
-def matrix_table(title: str, tasks: Sequence[str], matrix: Matrix, scale: Scale = ACCURACY) -> Table:
-    """Accuracies after each task (rows) on every domain (columns); the diagonal is bold: the domain just learned."""
+def matrix_table(
+    title: str, tasks: Sequence[str], matrix: Matrix, scale: Scale = ACCURACY, points: Sequence[str] | None = None
+) -> Table:
+    """Accuracies after each task (rows) on every domain (columns); the domain just learned is bold.
+
+    points: the domain learned before each row, where this is not the list of tasks
+    """
     table = Table(title=title, title_justify="left", title_style="bold")
     table.add_column(scale.label.replace("per cent", "%"))
     for name in tasks:
         table.add_column(name, justify="right")
-    for i, row in enumerate(matrix):
-        cells = [f"[bold]{scale.cell(v)}[/]" if i == j else scale.cell(v) for j, v in enumerate(row)]
-        table.add_row(f"after {tasks[i]}", *cells)
+    for learned, row in zip(points or tasks, matrix, strict=True):
+        cells = [f"[bold]{scale.cell(v)}[/]" if learned == tasks[j] else scale.cell(v) for j, v in enumerate(row)]
+        table.add_row(f"after {learned}", *cells)
     return table
 
 
@@ -32,7 +38,18 @@ def result_line(result: Result) -> str:
     if result.acc_masked is not None:
         line += f"   (task-masked: ACC {text(result.acc_masked)}   BWT {text(result.bwt_masked)})"
     privacy = privacy_lines(result.privacy) if result.privacy else []
-    return "\n".join([line, *privacy, *result.notes])
+    detected = [detection_line(result.detection)] if result.detection else []
+    return "\n".join([line, *privacy, *detected, *result.notes])
+
+
+def detection_line(found: Mapping[str, Any]) -> str:
+    """How well tasks were detected, in one line."""
+    delays = ", ".join("missed" if delay is None else str(delay) for delay in found["delays"])
+    number = len(found["false_alarms"])
+    return (
+        f"detected {len(found['delays']) - found['missed_borders']} of {len(found['delays'])} borders after "
+        f"{delays or 'no'} rounds, false alarms: {number} ({found['false_alarms_per_100_rounds']:.1f} per 100 rounds)"
+    )
 
 
 def metrics_table(result: Result) -> Table | None:

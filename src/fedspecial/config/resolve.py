@@ -22,6 +22,7 @@ from fedspecial.config.paths import absolute_paths
 from fedspecial.config.privacy_settings import check_privacy
 from fedspecial.config.settings import Config
 from fedspecial.config.sources import preset_settings
+from fedspecial.config.stream_settings import check_detection
 from fedspecial.config.values import Settings, is_given_object, plain_value
 from fedspecial.errors import InputError, did_you_mean
 
@@ -168,6 +169,7 @@ def resolve(
     check_aggregation(config, method)
     check_asynchrony(config, method)
     check_privacy(config, method)
+    check_detection(config, method)
     objective = objective or _find_objective(config)
     if type(method).needs_class_scores and not objective.class_scores:
         raise InputError(

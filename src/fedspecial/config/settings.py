@@ -16,6 +16,7 @@ from pydantic import ConfigDict, Field, model_validator
 from fedspecial.config.aggregation_settings import AggregationSettings
 from fedspecial.config.asynchrony_settings import AsynchronySettings
 from fedspecial.config.privacy_settings import PrivacySettings
+from fedspecial.config.stream_settings import StreamSettings, check_stream
 from fedspecial.config.values import (
     Count,
     NameOrObject,
@@ -28,7 +29,7 @@ from fedspecial.config.values import (
 )
 
 
-class Config(AggregationSettings, AsynchronySettings, PrivacySettings):
+class Config(AggregationSettings, AsynchronySettings, PrivacySettings, StreamSettings):
     """All settings of a run except the method's own hyper-parameters."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, coerce_numbers_to_str=True)
@@ -200,6 +201,7 @@ class Config(AggregationSettings, AsynchronySettings, PrivacySettings):
             raise ValueError("local_epochs=null: set local_epochs or local_steps")
         if self.partition_by is not None and self.partition not in ("dirichlet", "shards"):
             raise ValueError(f"partition_by={self.partition_by}: only for partition=dirichlet or shards")
+        check_stream(self)
         return self
 
     def server_lr_of(self, task: int) -> float:
@@ -240,6 +242,7 @@ class Config(AggregationSettings, AsynchronySettings, PrivacySettings):
 GROUPS: dict[str, tuple[str, ...]] = {
     "Data": ("benchmark", "data", "domains", "cap", "holdout", "image_size", "on_bad", "options"),
     "Training": ("method", "objective", "seed", "rounds", "local_epochs", "local_steps", "batch_size"),
+    "Stream": (*("stream", "blend_rounds", "stagger_rounds", "repeats", "detect", "detect_threshold", "detect_pause"),),
     "Clients": (
         *("clients", "clients_per_round", "partition", "partition_by", "alpha", "min_per_client"),
         "shared_proportions",

@@ -24,7 +24,9 @@ class Event(Protocol):
 
 @dataclass(frozen=True)
 class RunStarted:
-    """metric: name and range of the main metric of the objective; the fields `accuracy` of other events contain it"""
+    """metric: name and range of the main metric of the objective; the fields `accuracy` of other events contain it
+    visits: the domains as they are learned, where they return. borders: the rounds in which another domain begins
+    (where tasks are detected). change_rounds: rounds around a border in which clients change."""
 
     event: ClassVar[str] = "run_started"
     method: str
@@ -43,6 +45,11 @@ class RunStarted:
     num_frozen: int = 0
     frozen_sha256: str | None = None
     all_domains: bool = False
+    stream: str = "sharp"
+    visits: list[str] = field(default_factory=list)
+    change_rounds: int = 0
+    detect: str = "none"
+    borders: list[int] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -128,6 +135,7 @@ class RoundFinished:
     max_client_delta is None with differential privacy, where no number of a single update is recorded.
     step_norm: norm of what the server multiplied by server_lr, where a server optimizer made it of the mean delta.
     anchored: where each weight has its own strength; lam is then the smallest of all.
+    begun: where tasks are detected, how many have begun; `task` and `round` then say where the stream is.
     """
 
     event: ClassVar[str] = "round"
@@ -159,6 +167,7 @@ class RoundFinished:
     step_norm: float | None = None
     anchored: AnchoredPart | None = None
     plain_sgd: bool = True
+    begun: int | None = None
     seconds: float = 0.0
     seconds_server: float = 0.0
 

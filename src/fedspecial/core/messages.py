@@ -84,6 +84,8 @@ class ServerState:
     optimizer: the moments of the server optimizer, over the weights of each model that it has stepped
     tensors: everything else, such as the vectors of `Method.networks`
     update_norms: norms of the last accepted updates of each client, with which new ones are compared (`norm_limit`)
+    tasks_begun, task_began, first_losses: where tasks are detected, their number so far, the round of the stream in
+             which the last one began, and since then for each client: round, loss of the first batch, round, loss, …
     """
 
     theta: Tensor
@@ -94,6 +96,9 @@ class ServerState:
     numbers: Numbers = field(default_factory=dict)
     optimizer: Tensors = field(default_factory=dict)
     update_norms: dict[str, list[float]] = field(default_factory=dict)
+    tasks_begun: int = 1
+    task_began: int = 0
+    first_losses: dict[str, list[float]] = field(default_factory=dict)
 
 
 @dataclass

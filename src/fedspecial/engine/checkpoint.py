@@ -22,6 +22,8 @@ from fedspecial.errors import InputError
 
 _FORMAT = 2
 _HISTORY = "history"
+_DETECTION = ("tasks_begun", "task_began", "first_losses")
+"""What detecting tasks needs of the server's state."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,7 @@ class Checkpoint:
     update_norms: dict[str, list[float]] = field(default_factory=dict)
     work: dict[str, Any] = field(default_factory=dict)
     per_weight: dict[str, str] = field(default_factory=dict)
+    detection: dict[str, Any] = field(default_factory=dict)
 
     def blobs(self) -> set[str]:
         """The files it refers to."""
@@ -127,6 +130,7 @@ class Checkpointer:
             server.update_norms,
             work,
             {name: self.put(f"per_weight/{name}", values) for name, values in server.per_weight.items()},
+            {name: getattr(server, name) for name in _DETECTION},
         )
         self.blobs.sync()
         data = _sealed({"format": _FORMAT, **asdict(checkpoint)})
@@ -159,6 +163,8 @@ class Checkpointer:
         server.optimizer = {name: self.tensor(blob).to(device) for name, blob in checkpoint.optimizer.items()}
         server.per_weight = {name: self.tensor(blob).to(device) for name, blob in checkpoint.per_weight.items()}
         server.update_norms = {key: list(norms) for key, norms in checkpoint.update_norms.items()}
+        for name, value in checkpoint.detection.items():
+            setattr(server, name, value)
 
 
 def history(folder: Path) -> dict[Position, Path]:

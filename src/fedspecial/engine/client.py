@@ -16,9 +16,10 @@ from fedspecial.core.messages import BUFFERS, THETA, Broadcast, ClientState, Ten
 from fedspecial.core.statistics_bank import StatisticsBank, sets_in
 from fedspecial.core.streams import batch_order, seed_torch
 from fedspecial.core.vector import FlatModel
-from fedspecial.data.federation import Federation
+from fedspecial.data.federation import ClientSamples, Federation
 from fedspecial.data.read_on_demand import DatasetInputs
 from fedspecial.data.samples import Samples
+from fedspecial.data.stream_schedule import STREAM_ROUND
 from fedspecial.engine.evaluate import summarize
 from fedspecial.engine.head import head_of, pad_client_models
 from fedspecial.engine.local import LocalTraining, train
@@ -72,10 +73,10 @@ class ClientRunner:
 
         order: the stream of batch orders, where the caller has made it already
         """
-        rows = self.federation.rows(message.task, client)
-        if len(rows) == 0:
+        own = samples_of(self.federation, message, client)
+        if len(own.rows) == 0:
             return LocalResult(None, NO_SAMPLES)
-        context = self._context(client, message, state, rows, client_lr)  # line 7
+        context = self._context(client, message, state, own, client_lr)  # line 7
         order = order or batch_order(self.seed, message.task, message.round, client)
         with _located_errors(context, f"round {message.round + 1}"):
             replayed = self.method.replay(context)
@@ -95,7 +96,7 @@ class ClientRunner:
 
     def answer_query(self, client: int, message: Broadcast, state: ClientState, query: str) -> QueryResult:
         """Have the method answer a query; `state` is changed in place."""
-        context = self._context(client, message, state, self.federation.rows(message.task, client))
+        context = self._context(client, message, state, samples_of(self.federation, message, client))
         seed_torch(self.seed, f"torch-{query}", message.task, message.round, client)
         self.model.module.eval()
         with _located_errors(context, f"query '{query}'"):
@@ -132,7 +133,8 @@ class ClientRunner:
         scratch: passed from one client to the next where they predict the same samples and may share results
         first:   the position of the first sample, where these are a part of a larger set
         """
-        context = self._context(client, message, state, np.empty(0, dtype=np.int64))
+        nothing = ClientSamples(self.federation.domain(message.task).train, np.empty(0, dtype=np.int64), None)
+        context = self._context(client, message, state, nothing)
         context.scratch = {} if scratch is None else scratch
         for network in (self.model, *self.networks.values()):
             network.module.eval()
@@ -166,19 +168,21 @@ class ClientRunner:
             state.outputs = head_of(self.model).out_features
 
     def _context(
-        self, client: int, message: Broadcast, state: ClientState, rows: np.ndarray, client_lr: float = 0.0
+        self, client: int, message: Broadcast, state: ClientState, own: ClientSamples, client_lr: float = 0.0
     ) -> ClientContext:
         """Load the downloaded vectors and collect what the method's client half works with."""
         task, federation = message.task, self.federation
         self._load(message, state)
         if state.models and federation.benchmark.incremental == "class":
             pad_client_models(state, self.model)
-        samples, device = federation.domain(task).train, self.model.vector.device
-        on_device = self._on_device(task) if len(rows) and device.type != "cpu" else None
+        samples, device = own.samples, self.model.vector.device
+        on_device = None
+        if own.domain is not None and len(own.rows) and device.type != "cpu":
+            on_device = self._on_device(own.domain)
         x: Any = samples.x
         if isinstance(x, DatasetInputs):
             x = x.seeded(self.seed, task, message.round, client)
-        data = LocalData(x, samples.y, rows, federation.benchmark.inputs, device, on_device)
+        data = LocalData(x, samples.y, own.rows, federation.benchmark.inputs, device, on_device, own.version)
         return ClientContext(
             client,
             self.model,
@@ -194,19 +198,19 @@ class ClientRunner:
             self.objective,
         )
 
-    def _on_device(self, task: int) -> tuple[Tensor, Tensor] | None:
-        """The samples of a task on the model's device, moved there once; None if they do not fit."""
-        if task not in self._moved:
+    def _on_device(self, domain: int) -> tuple[Tensor, Tensor] | None:
+        """The samples of a domain on the model's device, moved there once; None if they do not fit."""
+        if domain not in self._moved:
             self._moved.clear()  # before the new ones need memory
-            samples, device = self.federation.domain(task).train, self.model.vector.device
+            samples, device = self.federation.domain(domain).train, self.model.vector.device
             if not isinstance(samples.x, Tensor):
-                self._moved[task] = None  # read when a batch needs it
+                self._moved[domain] = None  # read when a batch needs it
                 return None
             try:
-                self._moved[task] = samples.x.to(device), samples.y.to(device)
+                self._moved[domain] = samples.x.to(device), samples.y.to(device)
             except torch.OutOfMemoryError:
-                self._moved[task] = None
-        return self._moved[task]
+                self._moved[domain] = None
+        return self._moved[domain]
 
     def _load(self, message: Broadcast, state: ClientState) -> None:
         key = message.key(THETA)
@@ -241,6 +245,12 @@ class ClientRunner:
             deltas[name] = torch.sub(vector, message.vectors[name], out=out)
             at += len(vector)
         return deltas
+
+
+def samples_of(federation: Federation, message: Broadcast, client: int) -> ClientSamples:
+    """What a client trains on: the data of the task, or of the round of the stream that the message names."""
+    time = message.numbers.get(STREAM_ROUND)
+    return federation.client_samples(message.task, client, None if time is None else int(time))
 
 
 @contextmanager

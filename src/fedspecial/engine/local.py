@@ -15,6 +15,7 @@ from torch import Tensor
 
 from fedspecial.core.messages import Numbers, Update
 from fedspecial.engine.aggregate import norm_of
+from fedspecial.engine.detection import FIRST_LOSS
 from fedspecial.methods.base import ClientContext, Method, ProximalTerm
 
 Precision = Literal["float32", "bfloat16"]
@@ -25,6 +26,7 @@ class LocalTraining:
     """How clients train. Exactly one of `epochs` (may be a fraction) and `steps` is given.
 
     precision: of the loss and its gradient where autocast allows it; weights and optimiser are not affected
+    send_first_loss: the loss of the first batch, under the downloaded model, is a number of the update
     """
 
     epochs: float | None
@@ -35,6 +37,7 @@ class LocalTraining:
     weight_decay: float = 0.0
     watch_gradients: bool = False
     precision: Precision = "float32"
+    send_first_loss: bool = False
 
     @property
     def adaptive(self) -> bool:
@@ -78,8 +81,11 @@ def train(method: Method, context: ClientContext, plan: LocalTraining, order: np
         losses.append(loss.detach())
     method.end_round(context)
     # One addition after another: `sum` compensates rounding errors in newer versions of Python only.
-    mean_loss = reduce(operator.add, _values(losses), 0.0) / max(1, len(losses))
+    values = _values(losses)
+    mean_loss = reduce(operator.add, values, 0.0) / max(1, len(losses))
     numbers: Numbers = {"max_grad": reduce(max, _values(norms), 0.0)} if plan.watch_gradients else {}
+    if plan.send_first_loss and values:
+        numbers[FIRST_LOSS] = values[0]
     return Update(context.client, {}, len(losses), len(rows), mean_loss, numbers | context.numbers, context.uploads)
 
 

@@ -16,7 +16,7 @@ from fedspecial.core.events import Event
 from fedspecial.core.messages import Broadcast, packed_size, update_size
 from fedspecial.core.vector import FlatModel
 from fedspecial.engine.base import Messages, QueryReply, Reply, problem_with_result
-from fedspecial.engine.client import ClientRunner
+from fedspecial.engine.client import ClientRunner, samples_of
 from fedspecial.engine.client_states import ClientStates
 from fedspecial.engine.evaluate import EVAL_BATCH, subset_size
 from fedspecial.engine.head import head_of
@@ -75,7 +75,7 @@ class PooledEngine:
 
         for window in self._windows(clients):
             jobs = [job(client) for client in window]
-            work = [len(self.runner.federation.rows(task, client)) for client in window]
+            work = [self._work(job.message, job.client) for job in jobs]
             for client, made, result in zip(window, jobs, self._ordered(jobs, work), strict=True):
                 if result.update is None:
                     yield Reply(client, None, result.problem, 0, *costs.pop(client))
@@ -94,7 +94,7 @@ class PooledEngine:
                 message = query.message(client)
                 down.append(self.payloads.bytes_down(client, message)[0])
                 jobs.append(QueryJob(client, message, self.states.load_bytes(client), query.name))
-            work = [len(self.runner.federation.rows(job.message.task, job.client)) for job in jobs]
+            work = [self._work(job.message, job.client) for job in jobs]
             for client, bytes_down, result in zip(window, down, self._ordered(jobs, work), strict=True):
                 self._store(client, result)
                 assert result.answer is not None
@@ -157,6 +157,9 @@ class PooledEngine:
 
     def close(self) -> None:
         self.pool.close()
+
+    def _work(self, message: Broadcast, client: int) -> int:
+        return len(samples_of(self.runner.federation, message, client).rows)
 
     def _windows(self, clients: Sequence[int]) -> Iterator[Sequence[int]]:
         size = WINDOW * self.pool.workers

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from statistics import fmean
 from typing import Any, Protocol
 
 from fedspecial.config import Config
@@ -13,6 +14,8 @@ from fedspecial.core.messages import BUFFERS, Broadcast, Tensors, Update
 from fedspecial.engine import estimate, robust, screening, server_optimizer
 from fedspecial.engine.aggregate import RunningMean, first_norm, norm
 from fedspecial.engine.base import Reply
+from fedspecial.engine.checkpoint import Position
+from fedspecial.engine.detection import ALARM_SHARE, FIRST_LOSS, alarm_share, observe
 from fedspecial.engine.evaluate import main_values
 from fedspecial.engine.held_updates import HeldUpdates
 from fedspecial.engine.robust import RobustMean
@@ -51,7 +54,8 @@ class StepPlan:
 
 def run_round(run: Run, task: int, round: int) -> None:
     """One round: sample clients, train, average, server step, evaluate, record."""
-    config = run.config
+    config, run.place = run.config, Position(task, round)
+    task, round = run.learned_task.task, run.learned_task.round
     clients = _timed(run, task, round, _sample_clients(run, task, round))  # line 5
     if config.estimate and clients:
         run.emit(estimate.at_broadcast(run, task, round, clients))
@@ -59,7 +63,7 @@ def run_round(run: Run, task: int, round: int) -> None:
     def message(client: int) -> Broadcast:
         return with_statistics(run, run.method.broadcast(run.server, client, task, round))
 
-    plan = StepPlan(config.client_lr_of(task, round), _evaluated(config, round))
+    plan = StepPlan(client_lr_of(run, task, round), _evaluated(config, run.place.round))
     replies = run.engine.train(task, round, clients, message, plan.client_lr)
     apply_updates(run, task, round, clients, replies, plan)
 
@@ -69,6 +73,8 @@ def apply_updates(
 ) -> None:
     """Lines 6 to 18: have the clients train, average, server step, evaluate, record."""
     config = run.config
+    if config.asynchronous:
+        run.place = Position(task, round)
     began = time.perf_counter()
     stats, mean = _collect(run, task, round, replies, plan)  # lines 6 to 15
     stats.quorum = max(run.quorum(), config.required_updates, config.quorum)
@@ -78,11 +84,12 @@ def apply_updates(
         average = _average(run, task, round, mean, plan)  # line 16
         report = server_step(run, task, round, average, stats, plan)  # lines 17 and 18
     ended = time.perf_counter()
-    accuracy = _accuracy(run, task) if plan.evaluate else {}
+    accuracy = _accuracy(run) if plan.evaluate else {}
+    metrics = {**report.metrics, **(watch(run, stats.first_losses) if run.detects else {})}
     run.emit(
         RoundFinished(
-            task=task,
-            round=round,
+            task=run.place.task,
+            round=run.place.round,
             clients=clients,
             clients_per_round=config.clients_per_round,
             server_lr=config.server_lr_of(task) * plan.scale,
@@ -92,7 +99,8 @@ def apply_updates(
             mu=report.mu,
             anchored=report.anchored,
             accuracy=accuracy,
-            metrics=dict(report.metrics),
+            metrics=metrics,
+            begun=task if run.detects else None,
             plain_sgd=_plain_sgd(config) and plan.plain and run.private is None,
             seconds=ended - began,
             seconds_server=ended - server_began,
@@ -106,7 +114,7 @@ def _timed(run: Run, task: int, round: int, asked: list[int]) -> list[int]:
     if run.work is None:
         return asked
     timed = run.work.time_round(task, round, asked)
-    for event in timed.events(task, round):
+    for event in timed.events(run.place.task, run.place.round):
         run.emit(event)
     return timed.used
 
@@ -141,7 +149,7 @@ def _collect(
     for reply in replies:
         problem = stats.count(reply)
         if problem is not None:
-            run.emit(UpdateRefused(task, round, reply.client, problem))
+            run.emit(UpdateRefused(run.place.task, run.place.round, reply.client, problem))
         elif reply.update is not None and held is not None:
             held.add(reply, reply.update)
         elif reply.update is not None:
@@ -159,7 +167,7 @@ def _accept_held(run: Run, task: int, round: int, held: HeldUpdates, accept: Cal
     refused = screening.too_large(held.norms, held.largest, history, task, limit) if limit else {}
     for update in held.take():
         if update.client in refused:
-            run.emit(UpdateRefused(task, round, update.client, refused[update.client]))
+            run.emit(UpdateRefused(run.place.task, run.place.round, update.client, refused[update.client]))
             continue
         if limit:
             screening.remember(history, task, update.client, held.norms[update.client])
@@ -213,13 +221,30 @@ def _plain_sgd(config: Config) -> bool:
     return plain_mean and not config.adaptive and not config.momentum
 
 
+def client_lr_of(run: Run, task: int, round: int) -> float:
+    """γ_L of a round, as the method counts them; without a reset it decays over the whole run."""
+    if run.detects and not run.config.client_lr_reset:
+        return run.config.client_lr_of(1, run.time)
+    return run.config.client_lr_of(task, round)
+
+
+def watch(run: Run, losses: Mapping[int, float]) -> dict[str, float]:
+    """Give the detectors the first losses of a round; what they say is recorded with the round."""
+    observe(run.server, run.time, losses)
+    mean = {FIRST_LOSS: fmean(losses.values())} if losses else {}
+    return {**mean, ALARM_SHARE: alarm_share(run.server, run.config, run.time)}
+
+
 def _evaluated(config: Config, round: int) -> bool:
     every = config.eval_every
     return bool(every) and ((round + 1) % every == 0 or round + 1 == config.rounds)
 
 
-def _accuracy(run: Run, task: int) -> dict[str, float]:
+def _accuracy(run: Run) -> dict[str, float]:
     """The main metric on the domains seen so far, by name."""
-    seen = range(1, task + 1)
-    values = main_values(run.objective, measure(run, task, seen, cap=run.config.eval_cap))
-    return {run.federation.domain(i).name: value for i, value in zip(seen, values, strict=True) if value is not None}
+    federation = run.federation
+    schedule = None if run.config.asynchronous else federation.schedule  # its steps are no rounds of a stream
+    visits = run.place.task if schedule is None else schedule.visits_begun(run.time)
+    seen = range(1, min(visits, federation.num_domains) + 1)
+    values = main_values(run.objective, measure(run, run.learned_task.task, seen, cap=run.config.eval_cap))
+    return {federation.domain(i).name: value for i, value in zip(seen, values, strict=True) if value is not None}

@@ -16,6 +16,7 @@ from fedspecial.core.messages import BUFFERS, Broadcast, ServerState, Tensors
 from fedspecial.core.statistics_bank import sets_by_buffer, sets_in
 from fedspecial.core.vector import FlatModel
 from fedspecial.data.federation import Federation
+from fedspecial.data.stream_schedule import STREAM_ROUND
 from fedspecial.engine import bank
 from fedspecial.engine.base import Engine
 from fedspecial.engine.checkpoint import Checkpointer, Position
@@ -35,6 +36,8 @@ class Run:
     model, networks: shared with the engine, so load a vector before each use
     certify: (events so far, task) → the certificate of a task that has ended
     ends_early: (task, finished rounds) → whether the task ends before all its rounds
+    place:   where the stream of domains is: (task, round) as announced. The method's own task is another one where
+             tasks are detected
     private: clipping, noise and accounting of differential privacy
     quorum:  with fewer usable updates than this, a round does not change the model; called after the last reply
     work:    the simulated clock, and in asynchronous mode the work that is in flight
@@ -59,6 +62,24 @@ class Run:
     quorum: Callable[[], int] = lambda: 1
     private: PrivateAggregation | None = None
     work: WorkInFlight | None = None
+    place: Position = field(default_factory=Position)
+
+    @property
+    def time(self) -> int:
+        """The current round, counted over the whole run from 0."""
+        return (self.place.task - 1) * self.config.rounds + self.place.round
+
+    @property
+    def detects(self) -> bool:
+        """Whether tasks are detected and not announced."""
+        return self.config.detect != "none"
+
+    @property
+    def learned_task(self) -> Position:
+        """(task, round) as the method counts them: announced, or since the last task that was detected."""
+        if not self.detects:
+            return self.place
+        return Position(self.server.tasks_begun, self.time - self.server.task_began)
 
     def emit(self, event: Event) -> None:
         for earlier in self.engine.events():
@@ -106,7 +127,10 @@ class Run:
 
 
 def with_statistics(run: Run, message: Broadcast) -> Broadcast:
-    """Add the BatchNorm statistics to a message where they are averaged apart from the weights."""
+    """Add the BatchNorm statistics to a message where they are averaged apart from the weights, and the round of the
+    stream where the data of a client does not follow from the task."""
+    if run.detects or run.config.stream_width:
+        message.numbers[STREAM_ROUND] = run.time
     if run.config.batch_norm in ("mean-only", "bank") and len(run.statistics) and message.vectors:
         message.vectors[BUFFERS] = run.statistics
         bank.add_sets(run.server, message)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from fedspecial.core.messages import Update
 from fedspecial.engine.aggregate import first_norm, refusal
 from fedspecial.engine.base import Reply
+from fedspecial.engine.detection import FIRST_LOSS
 
 
 @dataclass
@@ -17,6 +18,7 @@ class RoundStats:
 
     num_weights: the length of the part of a vector that is weights and not BatchNorm statistics
     quorum:      with fewer accepted updates, the model is held: the round does not change it
+    first_losses: client → loss of its first batch, where tasks are detected
     """
 
     num_weights: int
@@ -34,6 +36,7 @@ class RoundStats:
     paper_memory: int = 0
     max_grad: float | None = None
     step_norm: float | None = None
+    first_losses: dict[int, float] = field(default_factory=dict)
 
     def count(self, reply: Reply) -> str | None:
         """Add what a reply cost; returns why its update cannot be used, or None."""
@@ -55,6 +58,8 @@ class RoundStats:
         self.largest = max(self.largest or 0.0, first_norm(update.deltas, self.num_weights))
         if math.isfinite(seen := update.numbers.get("max_grad", math.nan)):
             self.max_grad = max(self.max_grad or 0.0, seen)
+        if FIRST_LOSS in update.numbers:
+            self.first_losses[update.client] = update.numbers[FIRST_LOSS]
 
     @property
     def held(self) -> bool:

@@ -91,6 +91,7 @@ class LocalData:
     """A client's own samples of a task: rows of a domain, as stored; `inputs` converts them to the model's input.
 
     on_device: x and y once more, on the device of the model, where that is not the CPU: batches are selected there
+    version:   changes whenever the samples change within a task, as in a stream without sharp borders; 0 if they do not
     """
 
     x: Tensor
@@ -99,6 +100,7 @@ class LocalData:
     inputs: Callable[[Batch], Batch]
     device: torch.device
     on_device: tuple[Tensor, Tensor] | None = None
+    version: int = 0
 
     def __len__(self) -> int:
         return len(self.rows)

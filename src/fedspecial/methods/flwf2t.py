@@ -127,8 +127,10 @@ class FLwF2T(Method):
 
     def _renew_past_model(self, context: ClientContext) -> None:
         """In a client's first round of a task, its newest model becomes its past model."""
-        task, state = context.broadcast.task, context.state
+        task, state, version = context.broadcast.task, context.state, context.data.version
         if state.numbers.get("task") == task:
+            if task > 1 and version and state.numbers.get("samples") != version:  # the logits are of other samples
+                state.tensors["past_logits"], state.numbers["samples"] = _no_logits(context), version
             return
         state.numbers["task"] = task
         newest = state.models.pop("model", None)
@@ -137,6 +139,8 @@ class FLwF2T(Method):
             state.models["past"] = newest
         if task > 1:
             state.tensors["past_logits"] = _no_logits(context)
+            if version:
+                state.numbers["samples"] = version
 
     def loss(self, context: ClientContext, x: Tensor, y: Tensor) -> Tensor:
         teachers: Sequence[Teacher] = context.scratch.get("teachers", ())

@@ -109,12 +109,13 @@ def mean_text(value: MeanStd | None, scale: Scale = ACCURACY) -> str:
 def draw_matrices(results: ByMethod, path: Path) -> None:
     """Draw the accuracy matrices of all methods side by side, averaged over the seeds."""
     first = next(iter(results.values()))
-    size = len(first[0].tasks)
-    figure = Figure(figsize=(1.2 + (1.2 + 0.8 * size) * len(results), 1.4 + 0.6 * size), layout="constrained")
+    width, height = (1.2 + 0.8 * len(first[0].tasks)) * len(results), 0.6 * len(first[0].rows)
+    figure = Figure(figsize=(1.2 + width, 1.4 + height), layout="constrained")
     panels = figure.subplots(1, len(results), squeeze=False)[0]
     for axes, runs in zip(panels, results.values(), strict=True):
         summary = Summary.of(runs)
-        image = show_matrix(axes, mean_matrix(runs), runs[0].tasks, summary.scale, rows=axes is panels[0])
+        tasks, points, rows = runs[0].tasks, runs[0].rows, axes is panels[0]
+        image = show_matrix(axes, mean_matrix(runs), tasks, summary.scale, rows=rows, points=points)
         axes.set_title(
             f"{summary.method}\nACC {summary.text(summary.acc)}, BWT {summary.text(summary.bwt)}", fontsize=9
         )

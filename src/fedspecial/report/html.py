@@ -18,8 +18,8 @@ _LOW, _HIGH = (255, 255, 255), (8, 81, 156)
 def result_html(result: Result) -> str:
     head = "".join(f"<th>{escape(name)}</th>" for name in result.tasks)
     rows = ""
-    for i, (name, row) in enumerate(zip(result.tasks, result.matrix, strict=True)):
-        cells = "".join(_cell(value, i == j, result.scale) for j, value in enumerate(row))
+    for name, row in zip(result.rows, result.matrix, strict=True):
+        cells = "".join(_cell(value, name == result.tasks[j], result.scale) for j, value in enumerate(row))
         rows += f"<tr><th style='text-align:left'>after {escape(name)}</th>{cells}</tr>"
     numbers = " · ".join(
         f"{name} <b>{result.scale.text(value)}</b>"

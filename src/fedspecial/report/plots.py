@@ -27,10 +27,10 @@ def draw_matrix(result: Result, path: Path) -> None:
     """Heat map of the accuracy: row i shows all domains after training on task i."""
     from matplotlib.figure import Figure
 
-    size = len(result.tasks)
-    figure = Figure(figsize=(1.6 + 1.1 * size, 1.2 + 0.8 * size), layout="constrained")
+    size = (1.6 + 1.1 * len(result.tasks), 1.2 + 0.8 * len(result.rows))
+    figure = Figure(figsize=size, layout="constrained")
     axes = figure.add_subplot()
-    image = show_matrix(axes, result.matrix, result.tasks, result.scale)
+    image = show_matrix(axes, result.matrix, result.tasks, result.scale, points=result.rows)
     axes.set_title(f"{result.method} on {result.benchmark}, seed {result.seed}: {result.scale.label}", fontsize=10)
     axes.set_xlabel("domain of the test data")
     figure.colorbar(image, ax=axes, shrink=0.9)
@@ -38,19 +38,29 @@ def draw_matrix(result: Result, path: Path) -> None:
 
 
 def show_matrix(
-    axes: Axes, matrix: Matrix, tasks: Sequence[str], scale: Scale = ACCURACY, *, rows: bool = True
+    axes: Axes,
+    matrix: Matrix,
+    tasks: Sequence[str],
+    scale: Scale = ACCURACY,
+    *,
+    rows: bool = True,
+    points: Sequence[str] | None = None,
 ) -> AxesImage:
-    """Draw one accuracy matrix; the diagonal (the domain just learned) is bold. What is not defined stays empty."""
+    """Draw one accuracy matrix; the domain just learned is bold. What is not defined stays empty.
+
+    points: the domain learned before each row, where this is not the list of tasks
+    """
+    points = points or tasks
     values = [[math.nan if v is None else scale.factor * v for v in row] for row in matrix]
     low, high = (0.0, 100.0) if scale.in_percent else _span(values)
     image = axes.imshow(values, vmin=low, vmax=high, cmap="viridis", aspect="auto")
     for i, row in enumerate(matrix):
         for j, value in enumerate(row):
             dark = value is not None and values[i][j] < low + 0.6 * (high - low)
-            colour, weight = "white" if dark else "black", "bold" if i == j else "normal"
+            colour, weight = "white" if dark else "black", "bold" if points[i] == tasks[j] else "normal"
             axes.text(j, i, scale.cell(value), ha="center", va="center", color=colour, weight=weight)
     axes.set_xticks(range(len(tasks)), tasks)
-    axes.set_yticks(range(len(tasks)), [f"after {name}" for name in tasks] if rows else [""] * len(tasks))
+    axes.set_yticks(range(len(points)), [f"after {name}" for name in points] if rows else [""] * len(points))
     return image
 
 
@@ -69,24 +79,29 @@ def draw_curves(events: Sequence[dict[str, Any]], path: Path) -> None:
     figure = Figure(figsize=(8.6, 3.6), layout="constrained")
     axes = figure.add_subplot()
     per_task, tasks = started["rounds"], task_names(events)
-    for number, name in enumerate(tasks):
+    visits = started.get("visits") or tasks
+    colours = {name: f"C{number}" for number, name in enumerate(tasks)}
+    for name in tasks:
         points = [
             ((r["task"] - 1) * per_task + r["round"] + 1, scale.factor * r["accuracy"][name])
             for r in rounds
             if name in r["accuracy"]
         ]
         if points:
-            axes.plot(*zip(*points, strict=True), label=name, color=f"C{number}", marker=".", markersize=3)
+            axes.plot(*zip(*points, strict=True), label=name, color=colours[name], marker=".", markersize=3)
+    for number, name in enumerate(visits):
         if number % 2:
             axes.axvspan(number * per_task, (number + 1) * per_task, color="0.94", zorder=0)
         place: dict[str, Any] = {"ha": "center", "va": "top", "transform": axes.get_xaxis_transform()}
-        axes.text((number + 0.5) * per_task, 0.97, f"training on {name}", fontsize=8, color=f"C{number}", **place)
+        axes.text((number + 0.5) * per_task, 0.97, f"training on {name}", fontsize=8, color=colours[name], **place)
+    for event in of_kind(events, "task_detected"):
+        axes.axvline(event["at"] + 1, color="0.3", linestyle=":", linewidth=1)
     axes.set(xlabel="round (all tasks)", ylabel=f"test {scale.label}")
     if scale.in_percent:
         axes.set_ylim(0, 108)
     else:
         axes.margins(y=0.15)
-    axes.set_xlim(0, per_task * len(tasks))
+    axes.set_xlim(0, per_task * len(visits))
     axes.set_title(f"{started['method']} on {started['benchmark']}, seed {started['seed']}", fontsize=10)
     if any(r["accuracy"] for r in rounds):
         figure.legend(loc="outside right upper", fontsize=8, title=f"{scale.title} on", frameon=False)

@@ -37,7 +37,7 @@ class ProgressLine:
 
     def __call__(self, event: Event) -> None:
         if isinstance(event, RunStarted):
-            self._tasks, self._rounds, self._began = event.tasks, event.rounds, time.monotonic()
+            self._tasks, self._rounds, self._began = event.visits or event.tasks, event.rounds, time.monotonic()
             self._scale = Scale.of(event.metric)
         elif isinstance(event, RunResumed):
             self._done = self._first = (event.task - 1) * self._rounds + event.round

@@ -13,8 +13,9 @@ from fedspecial.core.events import of_kind
 from fedspecial.core.extension import task_names
 from fedspecial.core.privacy import privacy_summary
 from fedspecial.errors import InputError
-from fedspecial.metrics import costs
+from fedspecial.metrics import costs, evaluation_points
 from fedspecial.metrics import matrix as metrics
+from fedspecial.metrics.detection import score_detection
 from fedspecial.report.frames import data_frame
 from fedspecial.report.html import result_html
 from fedspecial.report.scale import ACCURACY, Scale, title_of
@@ -81,9 +82,27 @@ class Result:
     """Domain → class → training and test samples, for each class that the domain lacks in one part or in both."""
     privacy: dict[str, Any] | None = None
     """ε, δ and what they do not cover, for a run with differential privacy."""
+    stream: str = "sharp"
+    points: list[str] = field(default_factory=list)
+    """The domain that was learned before each row of the matrix, where domains return; otherwise `tasks` are these."""
+    average_over_time: list[float | None] = field(default_factory=list)
+    """The mean over all domains, learned or not, at every row of the matrix; the last one is `acc`."""
+    worst_over_time: list[float | None] = field(default_factory=list)
+    """The worst domain at every row of the matrix."""
+    forgetting_over_time: list[float | None] = field(default_factory=list)
+    """What was lost on the earlier domains since the best value so far, at every row of the matrix."""
+    server_lrs: list[float] = field(default_factory=list)
+    """γ_G of each task that began, announced or detected."""
+    detection: dict[str, Any] | None = None
+    """Borders, delays, missed borders and false alarms, where tasks are detected."""
     folder: Path | None = field(default=None, compare=False, repr=False)
     """The run directory."""
     load_model: Callable[[], nn.Module] | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def rows(self) -> list[str]:
+        """The name of the domain that was learned before each row of the matrix."""
+        return self.points or self.tasks
 
     @property
     def scale(self) -> Scale:
@@ -103,7 +122,7 @@ class Result:
 
     def to_frame(self) -> DataFrame:
         """The accuracy matrix as a pandas table: a row for each task, a column for each domain."""
-        return data_frame(self.matrix, index=[f"after {name}" for name in self.tasks], columns=self.tasks)
+        return data_frame(self.matrix, index=[f"after {name}" for name in self.rows], columns=self.tasks)
 
     def __repr__(self) -> str:
         """One line; all fields are in `to_json()`."""
@@ -123,10 +142,14 @@ def result_of(events: Sequence[dict[str, Any]]) -> Result:
     tasks, rounds = task_names(events), of_kind(events, "round")
     finished = of_kind(events, "task_finished")
     scale = Scale.of(started["metric"]) if "metric" in started else ACCURACY
-    matrix = metrics.check([_known(row["accuracy"], tasks) for row in finished], scale.low, scale.high)
+    points = started.get("visits") or []
+    visits = [tasks.index(name) for name in points] or None
+    values = [_known(row["accuracy"], tasks) for row in finished]
+    matrix = metrics.check(values, scale.low, scale.high, len(tasks))
     masked = None
     if finished[0]["accuracy_masked"] is not None:
-        masked = metrics.check([_known(row["accuracy_masked"], tasks) for row in finished], scale.low, scale.high)
+        values = [_known(row["accuracy_masked"], tasks) for row in finished]
+        masked = metrics.check(values, scale.low, scale.high, len(tasks))
     names = dict.fromkeys(name for row in finished for name in row.get("metrics", {}))
     further = {name: [_known(row["metrics"].get(name, []), tasks) for row in finished] for name in names}
     measured = [len(row["accuracy"]) for row in finished]
@@ -144,15 +167,15 @@ def result_of(events: Sequence[dict[str, Any]]) -> Result:
         tasks=tasks,
         matrix=[list(row) for row in matrix],
         acc=metrics.average_accuracy(matrix),
-        bwt=metrics.backward_transfer(in_sequence),
-        worst_drop=metrics.worst_drop(in_sequence),
-        forgetting=metrics.forgetting(in_sequence),
-        rounds_to_best=costs.rounds_to_best(rounds, tasks),
+        bwt=metrics.backward_transfer(in_sequence, visits),
+        worst_drop=metrics.worst_drop(in_sequence, visits),
+        forgetting=metrics.forgetting(in_sequence, visits),
+        rounds_to_best=costs.rounds_to_best(rounds, points or tasks),
         seconds_per_round=costs.seconds_per_round(rounds),
-        seconds_between_tasks=costs.seconds_between_tasks(of_kind(events, "task_boundary"), len(tasks)),
+        seconds_between_tasks=costs.seconds_between_tasks(of_kind(events, "task_boundary"), len(finished)),
         bytes_up=costs.bytes_per_client(rounds, "up"),
         bytes_down=costs.bytes_per_client(rounds, "down"),
-        bytes_once=costs.bytes_once(rounds, of_kind(events, "query"), started["clients"], len(tasks)),
+        bytes_once=costs.bytes_once(rounds, of_kind(events, "query"), started["clients"], len(finished)),
         client_memory_bytes=costs.largest(rounds, "client_memory_bytes"),
         client_memory_paper_bytes=costs.largest(rounds, "client_memory_paper_bytes"),
         lam=fmean(r["lam"] for r in anchored) if anchored else _given_lam(started["hyperparameters"].get("lam")),
@@ -163,7 +186,7 @@ def result_of(events: Sequence[dict[str, Any]]) -> Result:
         model_sha256=of_kind(events, "run_finished")[0]["model_sha256"],
         matrix_masked=None if masked is None else [list(row) for row in masked],
         acc_masked=None if masked is None else metrics.average_accuracy(masked),
-        bwt_masked=metrics.backward_transfer(masked) if masked and in_sequence else None,
+        bwt_masked=metrics.backward_transfer(masked, visits) if masked and in_sequence else None,
         certificates=issued if any(summary["anchored"] for summary in issued) else None,
         objective=started.get("objective", "classification"),
         metric=asdict(scale),
@@ -175,12 +198,34 @@ def result_of(events: Sequence[dict[str, Any]]) -> Result:
         missing_classes=missing,
         warnings=warnings_of(events),
         privacy=privacy_summary(charged[-1]) if (charged := of_kind(events, "privacy")) else None,
+        stream=started.get("stream", "sharp"),
+        points=points,
+        average_over_time=evaluation_points.average_over_time(matrix),
+        worst_over_time=evaluation_points.worst_over_time(matrix),
+        forgetting_over_time=evaluation_points.forgetting_over_time(in_sequence, visits),
+        server_lrs=list({r.get("begun") or r["task"]: r["server_lr"] for r in rounds}.values()),
+        detection=_detection(events, started, len(rounds)),
     )
 
 
 def _given_lam(lam: Any) -> float | None:
     """λ as it was given; nothing where it is measured during the run (`lam=auto`)."""
     return None if isinstance(lam, str) else lam
+
+
+def _detection(events: Sequence[dict[str, Any]], started: Mapping[str, Any], rounds: int) -> dict[str, Any] | None:
+    """How well tasks were detected; None where they are announced."""
+    if started.get("detect", "none") == "none":
+        return None
+    detected = [event["at"] for event in of_kind(events, "task_detected")]
+    score = score_detection(
+        detected,
+        started["borders"],
+        rounds=rounds,
+        per_domain=started["rounds"],
+        change_rounds=started["change_rounds"],
+    )
+    return {"detector": started["detect"], **score.to_json()}
 
 
 def _known(row: Sequence[Any], tasks: Sequence[str]) -> list[Any]:

@@ -6,7 +6,7 @@ A run that learned nothing has no forgetting either, so ACC and BWT alone can lo
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fedspecial.core.events import of_kind
@@ -24,6 +24,7 @@ def warnings_of(events: Events) -> list[str]:
     """One sentence per finding; an empty list means that nothing stands out."""
     finished = of_kind(events, "task_finished")
     matrix = [row["accuracy"] for row in finished]
+    columns = _columns(events)
     missed = _not_learned(events)
     diverged = _diverged(events, missed)
     found = [diverged] if diverged else []
@@ -34,7 +35,7 @@ def warnings_of(events: Events) -> list[str]:
             f"answering its most frequent class gives {_percent(majority)}"
         )
     found += _strong_pull(events, missed)
-    found += _backward_transfer(matrix, missed)
+    found += _backward_transfer(matrix, missed, columns)
     return found + _held_rounds(events) + _refused_updates(events) + _lost_updates(events)
 
 
@@ -45,8 +46,9 @@ def _not_learned(events: Events) -> Missed:
             return {}
     shares = {event["task"]: event.get("majority") for event in of_kind(events, "task_started")}
     missed: Missed = {}
+    columns = _columns(events)
     for event in of_kind(events, "task_finished"):
-        accuracy, share = event["accuracy"][event["task"] - 1], shares.get(event["task"])
+        accuracy, share = event["accuracy"][columns[event["task"]]], shares.get(event["task"])
         if accuracy is not None and share is not None and share < 1 and accuracy <= share + LEARNED * (1 - share):
             missed[event["task"]] = (accuracy, share)
     return missed
@@ -83,12 +85,22 @@ def _strong_pull(events: Events, missed: Missed) -> list[str]:
     return []
 
 
-def _backward_transfer(matrix: Sequence[Sequence[float | None]], missed: Missed) -> list[str]:
+def _columns(events: Events) -> dict[int, int]:
+    """Task → the column of its domain in the accuracy matrix; another one than its own where domains return."""
+    started = of_kind(events, "run_started")
+    visits = started[0].get("visits") if started else None
+    tasks = [event["task"] for event in of_kind(events, "task_finished")]
+    return {task: started[0]["tasks"].index(visits[task - 1]) if visits else task - 1 for task in tasks}
+
+
+def _backward_transfer(
+    matrix: Sequence[Sequence[float | None]], missed: Missed, columns: Mapping[int, int]
+) -> list[str]:
     earlier = [task for task in missed if task < len(matrix)]
     if not earlier:
         return []
     names = f"task {earlier[0]} was" if len(earlier) == 1 else f"tasks {', '.join(map(str, earlier))} were"
-    gained = sum((matrix[-1][task - 1] or 0.0) - missed[task][0] for task in earlier)
+    gained = sum((matrix[-1][columns[task]] or 0.0) - missed[task][0] for task in earlier)
     if gained > 0:
         return [f"BWT is higher than it should be: {names} learned only later, which counts as a gain"]
     return [f"BWT and worst drop say little: {names} not learned, so there was nothing to forget"]

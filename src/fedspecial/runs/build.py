@@ -216,6 +216,7 @@ def make_client_runner(
         config.weight_decay,
         watch_gradients=config.estimate,
         precision=config.precision,
+        send_first_loss=config.detect != "none",
     )
     networks = _networks(method, problem, config.seed, device)
     local_statistics = config.batch_norm == "local"

@@ -16,6 +16,7 @@ from fedspecial.data.impute import has_missing, impute
 from fedspecial.data.partition import Partition, make_partition
 from fedspecial.data.samples import Domain
 from fedspecial.data.schema import DataSchema
+from fedspecial.data.stream_schedule import StreamSchedule
 from fedspecial.errors import InputError
 
 
@@ -97,5 +98,21 @@ def make_federation(config: Config, benchmark: Benchmark, *, all_domains: bool =
 
     if has_missing(benchmark):
         benchmark = impute(benchmark, [partition_task(i, d) for i, d in enumerate(benchmark.domains, start=1)])
-    federation = Federation(benchmark, config.clients, partition_task)
+    federation = Federation(benchmark, config.clients, partition_task, schedule=stream_schedule(config, benchmark))
     return with_all_domains(federation) if all_domains else federation
+
+
+def stream_schedule(config: Config, benchmark: Benchmark) -> StreamSchedule | None:
+    """Which domain each client has in which round; None where this follows from the task alone."""
+    if config.stream == "sharp" and config.detect == "none":
+        return None
+    if benchmark.incremental == "class" and (config.stream_width or config.detect != "none"):
+        field = f"detect={config.detect}" if config.detect != "none" else f"stream={config.stream}"
+        raise InputError(
+            f"{field}: not for benchmark '{benchmark.name}', which adds classes with every domain: the head grows when "
+            "a task is announced"
+        )
+    width, passes = config.stream_width, config.passes
+    return StreamSchedule(
+        len(benchmark.domains), config.rounds, config.clients, config.stream, width, passes, config.seed
+    )

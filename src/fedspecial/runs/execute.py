@@ -182,6 +182,7 @@ def write_result(folder: Path, run: Run, origin: Origin | None = None) -> Result
         kind=run.federation.benchmark.kind,
         inputs=run.federation.benchmark.schema.describe(),
         trained_by=origin.trained_by if origin else SIMULATED,
+        classes=run.federation.benchmark.classes,
     )
     write_atomic(folder / "README.md", card.encode())
     draw_matrix(result, folder / "matrix.png")
@@ -220,4 +221,21 @@ def _started(run: Run) -> RunStarted:
         num_frozen=sum(tensor.numel() for tensor in frozen_tensors(run.model.module).values()),
         frozen_sha256=layout.frozen,
         all_domains=run.method.all_domains,
+        **_stream_fields(run),
     )
+
+
+def _stream_fields(run: Run) -> dict[str, Any]:
+    """What the first event says about the stream of domains, where it is not the ordinary one."""
+    schedule, names = run.federation.schedule, run.federation.benchmark.task_names
+    if schedule is None:
+        return {}
+    visits = [names[number - 1] for number in schedule.visited] if schedule.passes > 1 else []
+    borders = schedule.borders if run.detects else []
+    return {
+        "stream": schedule.kind,
+        "visits": visits,
+        "change_rounds": schedule.width,
+        "detect": run.config.detect,
+        "borders": borders,
+    }

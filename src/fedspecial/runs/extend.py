@@ -67,6 +67,9 @@ def extend(
     """
     folder = Path(folder)
     settings = directory.settings(folder) | execution_settings(execution, "an extension keeps the settings of its run")
+    for key, plain in (("stream", "sharp"), ("detect", "none")):
+        if (value := settings.get(key, plain)) != plain:
+            raise InputError(f"{key}={value}: the run of {folder} cannot be extended: its stream ends with its domains")
     given = [domains] if isinstance(domains, str) or not isinstance(domains, Sequence) else list(domains)
     joined = _joined(settings, given, benchmark, classes)
     objects = Objects.of(joined, model, method, objective)

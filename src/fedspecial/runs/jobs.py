@@ -128,7 +128,7 @@ def rounds_of(job: Job) -> tuple[int, int | None]:
         return 0, None
     started = json.loads(lines[0])
     done = sum(line.startswith(b'{"event": "round"') for line in lines)
-    return done, len(started["tasks"]) * started["rounds"]
+    return done, len(started.get("visits") or started["tasks"]) * started["rounds"]
 
 
 def progress(jobs: Sequence[Job]) -> tuple[int, int | None]:

@@ -30,6 +30,7 @@ class RunLog:
         self.scale = ACCURACY
         self.anchored = False
         self.tasks: list[str] = []
+        self.visits: list[str] = []
         self.rounds_per_task = 0
         self.position = 0
         self.task = 0
@@ -65,8 +66,13 @@ class RunLog:
         }
 
     @property
+    def points(self) -> list[str]:
+        """The domain that is learned before each row of the matrix."""
+        return self.visits or self.tasks
+
+    @property
     def total_rounds(self) -> int:
-        return len(self.tasks) * self.rounds_per_task
+        return len(self.points) * self.rounds_per_task
 
     def add_line(self, line: bytes) -> None:
         """One line of the log; a line that cannot be used is noted and left out."""
@@ -97,8 +103,9 @@ class RunLog:
             self.warnings[text] += 1
 
     def _on_start(self, event: Event) -> None:
-        self.tasks = []
+        self.tasks, visits = [], event.get("visits")
         self._add_tasks(event)
+        self.visits = [text_of(name) for name in visits[:MAX_TASKS]] if isinstance(visits, list) else []
         self.rounds_per_task = count_of(event["rounds"])
         self.grid = ParticipationGrid(count_of(event["clients"]))
         names = ("method", "benchmark", "seed", "clients", "num_weights", "num_buffers")

@@ -19,6 +19,7 @@ from flwr.serverapp import Grid
 from fedspecial.core.events import Event
 from fedspecial.core.messages import Tensors, Update
 from fedspecial.core.vector import FlatModel
+from fedspecial.data.stream_schedule import STREAM_ROUND
 from fedspecial.engine.aggregate import norm
 from fedspecial.engine.base import Messages, QueryReply, Reply, problem_with_result
 from fedspecial.engine.client import NO_SAMPLES, ClientRunner
@@ -73,7 +74,7 @@ class FlowerEngine:
             *(self.grid, self.plan, self.plan_json, self.run, self.registry, self.payloads, self.refuse),
             *(self.versions, self.num_requests, lambda: self.collector.receipt, self.kept_versions),
         )
-        self._without_samples: set[tuple[int, int]] = set()
+        self._without_samples: set[tuple[object, int]] = set()
 
     # --- the interface of an engine ---------------------------------------------------------------------------
 
@@ -82,15 +83,17 @@ class FlowerEngine:
     ) -> Iterator[Reply]:
         """A site without samples of the task, or that does not allow it, gets one request in it and does not count for
         the quorum."""
-        able = [client for client in clients if (task, client) not in self._without_samples]
+        # In a stream with a time of its own, a site may get samples within a task, so it is asked again every round.
+        when = (task, messages(clients[0]).numbers.get(STREAM_ROUND)) if clients else (task, None)
+        able = [client for client in clients if (when, client) not in self._without_samples]
         self.collector.begin_round([self.plan.sites[client] for client in able])
         known = [SiteReply(client, NO_SAMPLES) for client in clients if client not in able]
         spec = RequestSpec(wire.TRAIN, client_lr=client_lr)
         for reply in in_order(clients, known, self.requests.with_retries(spec, able, messages)):
             if reply.problem == NO_SAMPLES or reply.problem in NOT_TAKING_PART:
-                self._without_samples.add((task, reply.client))
-            yield self._to_reply(reply, messages(reply.client).vectors)
-        able = [client for client in clients if (task, client) not in self._without_samples]
+                self._without_samples.add((when, reply.client))
+            yield self.to_reply(reply, messages(reply.client).vectors)
+        able = [client for client in clients if (when, client) not in self._without_samples]
         self.quorum_size = self.plan.policy.quorum_size(len(able))
 
     def query(self, query: Query) -> Iterator[QueryReply]:
@@ -152,7 +155,7 @@ class FlowerEngine:
         """The client states themselves are stored by the sites."""
         return {}, {**self.requests.checkpoint_state(), "audit_head": self.collector.audit_head}
 
-    def _to_reply(self, reply: SiteReply, sent: Tensors) -> Reply:
+    def to_reply(self, reply: SiteReply, sent: Tensors) -> Reply:
         costs = (reply.bytes_up, reply.bytes_down, reply.bytes_once)
         if reply.problem is not None or reply.header is None:
             return Reply(reply.client, None, reply.problem or NO_REPLY, *costs)
@@ -163,6 +166,13 @@ class FlowerEngine:
         size = norm(next(iter(reply.deltas.values())))
         self.collector.add_update(site, UpdateRecord.of(site, reply.bytes_up, reply.vectors, size))
         return Reply(reply.client, update, None, *costs, sent, header.memory, header.paper_memory)
+
+    def is_without_samples(self, task: int, client: int) -> bool:
+        return (task, client) in self._without_samples
+
+    def note_without_samples(self, task: int, client: int) -> None:
+        """The site gets no further requests in this task."""
+        self._without_samples.add((task, client))
 
     def refuse(self, client: int, reason: str, in_round: bool) -> None:
         """Log and count a refused reply; `in_round`: also name it in the audit log's line of the round."""

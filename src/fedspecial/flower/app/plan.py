@@ -78,9 +78,13 @@ class FederationPlan:
         resolved = resolve(self.merged_settings())
         if resolved.method.simulation_only:
             raise InputError(f"method={resolved.method.name}: a reference method, which runs only in simulation")
-        if resolved.config.has_clock:
-            raise InputError("mode, latency, availability, drop_rate: only in simulations; real sites have real time")
+        if resolved.config.simulates_clients:
+            raise InputError("latency, availability, drop_rate: only in simulations; real sites have real time")
         config, quorum = resolved.config, self.policy.quorum_size(resolved.config.clients_per_round)
+        if self.data is not None and config.stream != "sharp":
+            raise InputError(
+                f"stream={config.stream}: only for a trial with a benchmark; the sites' own data comes as it comes"
+            )
         if quorum < config.required_updates:
             raise InputError(
                 f"quorum={self.policy.quorum:g}: a round could end with {quorum} replies, but "

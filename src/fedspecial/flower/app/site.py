@@ -13,6 +13,7 @@ from torch import Tensor
 from fedspecial.core.messages import Broadcast, ClientState, Tensors
 from fedspecial.core.streams import preserve_torch_rng
 from fedspecial.data.samples import Samples
+from fedspecial.data.stream_schedule import STREAM_ROUND
 from fedspecial.engine.checkpoint import Position
 from fedspecial.engine.client import ClientRunner
 from fedspecial.engine.evaluate import classes_of, fixed_subset
@@ -79,7 +80,7 @@ class Site:
         return wire.make_reply(message, header, vectors, uploads)
 
     def _train(self, request: SiteRequest, broadcast: Broadcast, state: ClientState) -> Outputs:
-        runner = self._runner_with_data(request.task)
+        runner = self._runner_with_data(request)
         self._check_groups(request.task, runner)
         result = runner.train(self.client, broadcast, state, request.client_lr)
         if result.update is None:
@@ -90,7 +91,7 @@ class Site:
         return header, runner.trained(broadcast), update.uploads
 
     def _query(self, request: SiteRequest, broadcast: Broadcast, state: ClientState) -> Outputs:
-        runner = self._runner_with_data(request.task)
+        runner = self._runner_with_data(request)
         self._check_groups(request.task, runner)
         result = runner.answer_query(self.client, broadcast, state, request.query)
         return self._header(request, numbers=result.numbers), {}, result.tensors
@@ -142,9 +143,15 @@ class Site:
         """Hash of the frozen part of this site's model; empty if it has none."""
         return self._runner_for(1).model.layout.frozen or ""
 
-    def _runner_with_data(self, task: int) -> ClientRunner:
-        self._data.read(task)
-        return self._runner_for(task)
+    def _runner_with_data(self, request: SiteRequest) -> ClientRunner:
+        """Where the stream has a time of its own, the data is that of the time and not of the task."""
+        time, schedule = request.numbers.get(STREAM_ROUND), self._data.federation.schedule
+        if time is None or schedule is None:
+            self._data.read(request.task)
+        else:
+            for share in schedule.shares(self.client, int(time)):
+                self._data.read(share.visit)
+        return self._runner_for(request.task)
 
     def _runner_for(self, task: int) -> ClientRunner:
         """A client runner whose model has as many outputs as there are classes in this task."""

@@ -25,7 +25,7 @@ from fedspecial.flower.app.site_faults import faults_as
 from fedspecial.flower.app.site_plan import SitePlan
 from fedspecial.flower.governance.site_policy import SitePolicy
 from fedspecial.flower.governance.site_settings import PolicyError
-from fedspecial.runs.data import load_benchmark, make_federation
+from fedspecial.runs.data import load_benchmark, make_federation, stream_schedule
 
 
 def server_federation(plan: FederationPlan, resolved: RunSettings) -> Federation:
@@ -34,7 +34,7 @@ def server_federation(plan: FederationPlan, resolved: RunSettings) -> Federation
         return _trial(resolved)
     empty, targets = _no_samples(plan.data), resolved.objective.targets
     domains = {name: Domain(name, empty, empty) for name in plan.tasks}
-    return _federation(len(plan.sites), plan.data, domains, targets)
+    return _with_schedule(_federation(len(plan.sites), plan.data, domains, targets), resolved.config)
 
 
 class SiteData:
@@ -71,7 +71,12 @@ class SiteData:
         empty = _no_samples(data)
         domains = {name: self._domains.get(name, Domain(name, empty, empty)) for name in self._plan.tasks}
         targets = self._resolved.objective.targets
-        self.federation = _federation(len(self._plan.sites), data, domains, targets)
+        federation = _federation(len(self._plan.sites), data, domains, targets)
+        self.federation = _with_schedule(federation, self._resolved.config)
+
+
+def _with_schedule(federation: Federation, config: Config) -> Federation:
+    return replace(federation, schedule=stream_schedule(config, federation.benchmark))
 
 
 def _trial(resolved: RunSettings) -> Federation:
@@ -120,7 +125,7 @@ def _trial_share(federation: Federation, client: int) -> Federation:
     """Test samples are divided among the sites, so that together they test each sample once."""
     own = slice(client, None, federation.clients)
     domains = tuple(replace(d, test=d.test.take(own)) for d in federation.benchmark.domains)
-    return Federation(replace(federation.benchmark, domains=domains), federation.clients, federation.partition)
+    return replace(federation, benchmark=replace(federation.benchmark, domains=domains))
 
 
 def _federation(clients: int, data: DataSpec, domains: Mapping[str, Domain], targets: TargetKind) -> Federation:

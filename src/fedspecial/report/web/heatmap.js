@@ -11,23 +11,26 @@ export class HeatMap {
     this.shape = "";
   }
 
-  // tasks: names; rows: one list of values per finished task, null for the others; scale: how values are written
-  update(tasks, rows, scale) {
+  // tasks: names; rows: one list of values per finished task, null for the others; scale: how values are written;
+  // points: the domain learned before each row, where domains return
+  update(tasks, rows, scale, points = tasks) {
     this.scale = scale;
     const known = rows.flatMap((row) => row ?? []).filter((value) => value !== null);
     this.ends = scale.range ? [0, 1] : [Math.min(...known), Math.max(...known)];
-    const shape = JSON.stringify(tasks);
+    const shape = JSON.stringify([tasks, points]);
     if (shape !== this.shape) {
       this.shape = shape;
-      this.build(tasks);
+      this.build(tasks, points);
     }
-    tasks.forEach((_, i) => tasks.forEach((_, j) => this.show(this.cells[i][j], rows[i]?.[j] ?? null, i === j)));
+    points.forEach((learned, i) =>
+      tasks.forEach((name, j) => this.show(this.cells[i][j], rows[i]?.[j] ?? null, learned === name)),
+    );
   }
 
-  build(tasks) {
+  build(tasks, points) {
     this.cells = [];
     const head = h("tr", {}, h("td", { class: "corner" }), ...tasks.map((name) => h("th", { scope: "col" }, name)));
-    const body = tasks.map((name) => {
+    const body = points.map((name) => {
       const cells = tasks.map(() => h("td"));
       this.cells.push(cells);
       return h("tr", {}, h("th", { scope: "row", title: `after training on ${name}` }, `after ${name}`), ...cells);

@@ -9,12 +9,14 @@ assumption are computed.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from fedspecial.core.events import Estimate
 from fedspecial.theory.bounds.forgetting import old_grad_norm_upper
+from fedspecial.theory.certificates.asynchronous import certify_steps
 from fedspecial.theory.certificates.task import TaskCertificate, certify
 from fedspecial.theory.constants import Constants
 
@@ -23,16 +25,35 @@ Events = Sequence[Mapping[str, Any]]
 
 def certify_run(events: Events) -> list[TaskCertificate]:
     """The certificate of each task with at least one round."""
+    events = rounds_by_task(events)
     tasks = {event["task"] for event in events if event.get("event") == "round"}
     return [certify_task(events, task) for task in sorted(tasks)]
 
 
 def certify_task(events: Events, task: int) -> TaskCertificate:
     """The certificate of one task with at least one round."""
+    events = rounds_by_task(events)
     known = estimated_constants(events, task)
     rounds = [event for event in events if event.get("event") == "round" and event.get("task") == task]
     (certificate,) = certify(rounds, consts=_usable(known))
-    return replace(certificate, constants=known)
+    here = [event for event in events if event.get("task") == task]
+    steps = [event for event in here if event.get("event") == "server_step"]
+    lost = sum(event.get("event") == "update_lost" for event in here)
+    return replace(certificate, constants=known, asynchronous=certify_steps(rounds, steps, lost))
+
+
+def rounds_by_task(events: Events) -> Events:
+    """Where tasks are detected, a round belongs to the task that had begun, and not to the domain of the stream."""
+    counts: Counter[int] = Counter()
+    found: list[Mapping[str, Any]] = []
+    for event in events:
+        if event.get("event") == "round" and event.get("begun") is not None:
+            task = event["begun"]
+            found.append({**event, "task": task, "round": counts[task], "begun": None})
+            counts[task] += 1
+        else:
+            found.append(event)
+    return found
 
 
 def estimated_constants(events: Events, task: int) -> dict[str, Estimate]:

@@ -175,9 +175,9 @@ export class ComparePage {
     }
     this.groups.forEach((group, i) => {
       const matrices = group.members.map(([, one]) => one.matrix);
-      const { tasks } = matrices[0];
-      const rows = tasks.map((_, r) => tasks.map((_, c) => meanStd(matrices.map((matrix) => matrix.rows[r]?.[c] ?? null))?.mean ?? null));
-      this.maps[i].update(tasks, rows, this.scale);
+      const { tasks, points } = matrices[0];
+      const rows = points.map((_, r) => tasks.map((_, c) => meanStd(matrices.map((matrix) => matrix.rows[r]?.[c] ?? null))?.mean ?? null));
+      this.maps[i].update(tasks, rows, this.scale, points);
     });
   }
 
