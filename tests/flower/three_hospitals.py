@@ -114,7 +114,7 @@ def check(run: Path, federation: LocalFederation) -> None:
     assert verify(run / "audit.jsonl", finished["audit_head"]).intact
     assert {line["outcome"] for line in rounds} == {"completed"}
     assert set(finished["refusals"]) == {"south"}
-    assert (run / "published" / "task-1" / "model.safetensors").exists()
+    assert (run / "promotion" / "task-1.json").exists()
     tested = json.loads((run / "promotion-history.json").read_bytes())["paper"]["paper"]
     assert set(tested) == set(SITES)
     print(f"{len(rounds)} rounds, {finished['refusals']['south']} without south", flush=True)
