@@ -8,6 +8,7 @@ iteration instead of 50, because a round of the paper's length would make both n
 
 from __future__ import annotations
 
+import argparse
 import itertools
 import tempfile
 from collections.abc import Callable
@@ -98,24 +99,31 @@ def replay_share(run: Run) -> float:
     return float(later[-1]["samples"]) / (SHARE * later[-1]["num_accepted"])
 
 
+def _add_options(parser: argparse.ArgumentParser) -> None:
+    names = [name for name in methods.names() if name != "fedavg"]
+    parser.add_argument("--methods", nargs="+", choices=names, default=names, help="default: all")
+
+
 def main() -> None:
-    args = arguments(__doc__)
+    args = arguments(__doc__, _add_options)
     set_threads(args.threads)
     width, repeats = (8, 2) if args.quick else (64, 5)
     repeats = args.repeats or repeats
     settings = {"model": "resnet18", "width": width, "local_epochs": EPOCHS, "batch_size": BATCH, "client_lr": 0.001}
     settings |= {"clients": 2, "clients_per_round": 2, "threads": args.threads, "checkpoint_seconds": 1e9}
     with tempfile.TemporaryDirectory() as folder:
-        runs = {name: in_second_task(Path(folder), name, settings) for name in methods.names()}
+        runs = {name: in_second_task(Path(folder), name, settings) for name in ("fedavg", *args.methods)}
         counters = {name: itertools.count() for name in runs}
         works = {name: (lambda n=name: run_round(runs[n], 2, next(counters[n]))) for name in runs}
         times = interleave(works, repeats)
-        bounds = {**lower_bounds(width, max(3, repeats)), "srfdil": replay_share(runs["srfdil"])}
+        bounds = lower_bounds(width, max(3, repeats))
+        if "srfdil" in runs:
+            bounds["srfdil"] = replay_share(runs["srfdil"])
     print("\ntime per round : FedAvg (processor time)        ours [quartiles]          bound   paper, Digit-10")
     for name in runs:
         quartiles = ratio(times[name].cpu, times["fedavg"].cpu)
         print(f"  {name:<38}{quartiles}   {bounds.get(name, 1.0):6.2f}   {PAPER.get(name, 1.0):6.2f}")
-    for name, target in TARGETS.items():
+    for name, target in ((name, target) for name, target in TARGETS.items() if name in runs):
         verdict(name, ratio(times[name].cpu, times["fedavg"].cpu), target)
 
 

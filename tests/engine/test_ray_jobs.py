@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -86,6 +87,38 @@ def test_a_node_that_does_not_see_the_folder_of_the_runs_is_refused(
     with pytest.raises(InputError, match=r"^out=.*: the Ray node 10\.0\.0\.7 does not see this folder; whole runs"):
         fedspecial.compare("digits-shift", ["fedavg"], [25], out=tmp_path / "runs", engine="ray", **SMALL)
     assert not list((tmp_path / "runs").iterdir())
+
+
+@pytest.mark.slow
+def test_a_search_on_ray_chooses_what_a_local_one_chooses(cluster: RayCluster, tmp_path: Path) -> None:
+    settings = SMALL | {"rounds": 1, "domains": ["paper", "neon"]}
+    local = fedspecial.tune("digits-shift", out=tmp_path / "local", **settings)
+    spread = fedspecial.tune("digits-shift", out=tmp_path / "ray", engine="ray", **settings)
+    assert (spread.lam, spread.curve) == (local.lam, local.curve)
+
+
+@pytest.mark.slow
+def test_a_study_on_ray_has_the_results_of_a_local_one(tmp_path: Path) -> None:
+    pytest.importorskip("ray")
+    command = [
+        sys.executable,
+        "-m",
+        "fedspecial",
+        "study",
+        "main",
+        "--scale",
+        "tiny",
+        "--seeds",
+        "25",
+        "--methods",
+        "special",
+    ]
+    found = []
+    for name, execution in (("local", []), ("ray", ["engine=ray"])):
+        subprocess.run([*command, *execution, "--out", str(tmp_path / name)], check=True)
+        (run,) = (tmp_path / name / "runs").iterdir()
+        found.append((run.name, json.loads((run / "result.json").read_text())["model_sha256"]))
+    assert found[0] == found[1]
 
 
 @pytest.mark.slow

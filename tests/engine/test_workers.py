@@ -21,6 +21,7 @@ import fedspecial
 from fedspecial.core.events import Event, RoundFinished, of_kind, read_events
 from fedspecial.engine import segments
 from fedspecial.engine.jobs import EvalSet, Job, JobResult, SummaryJob
+from fedspecial.engine.pool import Lost, failure
 from fedspecial.engine.pooled import PooledEngine
 from fedspecial.engine.segments import Segment
 from fedspecial.engine.shared_tensors import copy_from, copy_to, space_for
@@ -65,6 +66,20 @@ def test_an_exception_in_a_worker_names_client_task_round_and_batch(tmp_path: Pa
     with pytest.raises(ClientError, match=r"client 2, task 1, round 2, batch 2: KeyError: 'label'"):
         learn(tmp_path / "run", misbehaving(tmp_path, "error", times=9), workers=2, **EVERYONE)
     assert not multiprocessing.active_children()
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError(),
+        RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes"),
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 8 MiB"),
+    ],
+)
+def test_a_job_that_ran_out_of_memory_is_run_again_wherever_the_memory_was(error: Exception) -> None:
+    located = ClientError("client 2, task 1, round 2")
+    located.__cause__ = error
+    assert failure(located) == Lost("out of memory")
 
 
 class StopError(Exception):

@@ -222,4 +222,8 @@ def test_metrics_of_classification_are_in_the_events_the_result_and_the_card(tmp
         for domain, value in enumerate(event["metrics"]["balanced_accuracy"]):
             per_class = event["metrics"]["per_class_accuracy"][domain]
             assert value == pytest.approx(sum(per_class) / len(per_class))
-    assert "| AUROC |" in (tmp_path / "run" / "README.md").read_text()
+    card = (tmp_path / "run" / "README.md").read_text()
+    assert "| AUROC |" in card
+    last = result.metrics["per_class_accuracy"][-1]
+    for number, name in enumerate("abc"):
+        assert f"| per-class accuracy: {name} | {last[0][number]:.3f} | {last[1][number]:.3f} |" in card

@@ -99,10 +99,31 @@ def test_a_run_shows_curves_matrix_certificate_costs_settings_and_files(browser:
         assert "holds" in texts(browser, "td .good")
         assert any("config.yaml" in text for text in texts(browser, ".command"))
         assert "result.json" in texts(browser, "td a")
-        assert "lam" in texts(browser, "td")
+        rows = texts(browser, "td")
+        assert rows.index("benchmark") < rows.index("method") < rows.index("lam") < rows.index("seed")
         assert texts(browser, ".warnings li") == ["Nothing to report."]
         label = browser.evaluate("document.querySelector('.chart').getAttribute('aria-label')")
         assert label == "Accuracy per domain, last values: paper 80, neon 90"
+
+
+def test_a_finished_run_shows_its_further_metrics(browser: Browser, site: Site) -> None:
+    run = write_run(site.folder / "a")
+    metrics = {
+        "macro_f1": [[0.1, 0.2], [0.75, None]],
+        "per_class_accuracy": [[[1.0], [0.0]]] * 2,
+        "wrong": 5,
+        "none": [],
+    }
+    result = json.loads((run / "result.json").read_text()) | {"metrics": metrics}
+    (run / "result.json").write_text(json.dumps(result))
+    with page(browser, site.server.address, "run", "a"):
+        wait_for(
+            browser,
+            "[...document.querySelectorAll('h2')].some(e => e.textContent === 'Further metrics' && e.offsetParent)",
+        )
+        lines = texts(browser, "tr")
+        assert "macro F10.750–" in lines
+        assert not any("per-class" in line or "wrong" in line for line in lines)
 
 
 def test_a_run_of_a_later_version_is_shown_on_all_pages(browser: Browser, site: Site) -> None:

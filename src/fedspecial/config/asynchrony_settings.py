@@ -78,8 +78,12 @@ class AsynchronySettings(BaseModel):
     @property
     def has_clock(self) -> bool:
         """Whether time is simulated; without it a run is exactly as it would be without these settings."""
-        odds = self.availability < 1 or self.drop_rate > 0
-        return self.asynchronous or odds or self.latency != "none"
+        return self.asynchronous or self.simulates_clients
+
+    @property
+    def simulates_clients(self) -> bool:
+        """Whether clients are late, absent or vanish in simulation."""
+        return self.availability < 1 or self.drop_rate > 0 or self.latency != "none"
 
     @property
     def staleness_rule(self) -> tuple[Staleness, float, float]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
-Loss = Literal["not available", "dropped out", "after the deadline", "not needed", "too stale", "task ended"]
+Loss = Literal["not available", "dropped out", "after the deadline", "not needed", "too stale", "task ended", "refused"]
 """Why a client's work was not used."""
 
 

@@ -46,7 +46,7 @@ def run_steps(run: Run, task: int, version: int) -> None:
     work = run.work
     assert work is not None
     target, goal = run.config.rounds * run.config.clients_per_round, run.config.buffer_size
-    if version == 0:
+    if not work.at_work:  # also after a restart where real sites have to be asked again
         _start_clients(run, work, task, version)
     unused: list[Finished] = []
     while work.answered < target and not run.ends_early(task, work.answered // run.config.clients_per_round):

@@ -8,6 +8,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
+import torch
+
 from fedspecial.core.events import Event, WorkerLost
 from fedspecial.engine.jobs import Job, JobResult, describe
 from fedspecial.errors import ClientError, InputError
@@ -165,7 +167,7 @@ def failure(error: Exception) -> Failed | Lost:
 
 def _out_of_memory(error: BaseException | None) -> bool:
     while error is not None:
-        if isinstance(error, MemoryError) or "can't allocate memory" in str(error):
+        if isinstance(error, MemoryError | torch.OutOfMemoryError) or "can't allocate memory" in str(error):
             return True
         error = error.__cause__
     return False

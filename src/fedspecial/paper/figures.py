@@ -14,6 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
+from fedspecial.paper.asynchrony import ROWS, draw
 from fedspecial.paper.grid import StudyResults
 from fedspecial.paper.metrics import FinishedRun, metric, second_task
 from fedspecial.paper.spec import Row
@@ -277,6 +278,14 @@ def _drift(results: StudyResults) -> Iterator[StudyFigure]:
         yield StudyFigure(_stem(results, benchmark), caption, figure)
 
 
+def _asynchrony(results: StudyResults) -> Iterator[StudyFigure]:
+    """Accuracy over simulated time, and how stale updates were."""
+    for benchmark in _with_runs(results):
+        logs = {row.key: [log for run in _runs(results, benchmark, row) if (log := run.events())] for row in ROWS}
+        caption = "accuracy over simulated time for the first seed, and the staleness of all updates"
+        yield StudyFigure(_stem(results, benchmark), f"{results.label(benchmark)}: {caption}", draw(logs, COLOURS))
+
+
 FIGURES: Mapping[str, Callable[[StudyResults], Iterator[StudyFigure]]] = {
     "dots": _dots,
     "lines": _lines,
@@ -284,4 +293,5 @@ FIGURES: Mapping[str, Callable[[StudyResults], Iterator[StudyFigure]]] = {
     "curves": _curves,
     "matrices": _matrices,
     "drift": _drift,
+    "asynchrony": _asynchrony,
 }

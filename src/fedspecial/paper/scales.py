@@ -83,6 +83,14 @@ SCALES: Mapping[str, Mapping[str, BenchmarkAtScale]] = {
             seconds=900,
             published_as="digit10",
         ),
+        "digits-shift-clock": BenchmarkAtScale(
+            "digits-shift with simulated time",
+            {
+                **{"benchmark": "digits-shift", "domains": ["paper", "neon", "photo"], "rounds": 8, "local_epochs": 2},
+                **{"width": 8, "cap": 400, "eval_every": 1, "eval_cap": 200},
+            },
+            seconds=4,
+        ),
     },
     "tiny": {
         "digits-shift": BenchmarkAtScale(

@@ -21,6 +21,8 @@ _TASKS = {
 
 
 SIMULATED = "a simulated federation"
+MAX_CLASSES = 20
+"""Metrics of single classes are on the card up to this many."""
 
 
 def model_card(
@@ -33,11 +35,13 @@ def model_card(
     kind: str,
     inputs: Sequence[str],
     trained_by: str = SIMULATED,
+    classes: Sequence[str] = (),
 ) -> str:
     """The model, its training data, its accuracy, and how to train it again; a valid card of the Hugging Face hub.
 
     inputs:     what the model needs to know about its inputs, and its classes, a line each
     trained_by: where the clients were, in words
+    classes:    the names of the model's outputs, for metrics that have a value for each
     """
     scale, text = result.scale, result.scale.text
     what = "A classifier" if result.objective == "classification" else f"A model (objective: {result.objective})"
@@ -60,7 +64,7 @@ Each row shows the {scale.label} on all domains, after training on one more of t
 {rows}
 
 ACC {text(result.acc)} · BWT {text(result.bwt)} · worst drop {text(result.worst_drop)} (seed {result.seed})
-{metrics_section(result)}{privacy_section(result)}{warning_lines(result)}
+{metrics_section(result, classes)}{privacy_section(result)}{warning_lines(result)}
 - Weights: `model.safetensors`, SHA-256 of layout and float32 values `{result.model_sha256}`
 {"".join(f"- {line}" + chr(10) for line in inputs)}- Made by: {command}
 - Licence of the data: {licence}
@@ -110,12 +114,20 @@ def certificate_line(result: Result) -> str:
     )
 
 
-def metrics_section(result: Result) -> str:
-    """Further metrics at the end of the run as a table; those with a value for each class are in result.json."""
-    last = {name: rows[-1] for name, rows in result.metrics.items() if not any(isinstance(v, list) for v in rows[-1])}
-    if not last:
+def metrics_section(result: Result, classes: Sequence[str] = ()) -> str:
+    """Further metrics at the end of the run as a table; with many classes, those of each are only in result.json."""
+    if not result.metrics:
         return ""
-    lines = [f"| {title_of(name)} | {' | '.join(map(plain, row))} |" for name, row in last.items()]
+    lines = []
+    for name, rows in result.metrics.items():
+        if not any(isinstance(value, list) for value in rows[-1]):
+            lines.append(f"| {title_of(name)} | {' | '.join(map(plain, rows[-1]))} |")
+        elif len(classes) <= MAX_CLASSES:
+            for number, label in enumerate(classes):
+                values = [value[number] if value and number < len(value) else None for value in rows[-1]]
+                lines.append(f"| {title_of(name)}: {label} | {' | '.join(map(plain, values))} |")
+    if not lines:
+        return ""
     notes = "".join(f"\n{note}.\n" for note in result.notes)
     return f"""
 Further metrics after the last task, as fractions or in the unit of the targets:

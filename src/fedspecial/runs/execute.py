@@ -182,6 +182,7 @@ def write_result(folder: Path, run: Run, origin: Origin | None = None) -> Result
         kind=run.federation.benchmark.kind,
         inputs=run.federation.benchmark.schema.describe(),
         trained_by=origin.trained_by if origin else SIMULATED,
+        classes=run.federation.benchmark.classes,
     )
     write_atomic(folder / "README.md", card.encode())
     draw_matrix(result, folder / "matrix.png")

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from fedspecial.report.scale import title_of
 from fedspecial.ui.audit_log import AuditTrail
 from fedspecial.ui.files import Problem, UnreadableFileError, number_of, read_json_object, read_yaml_object, text_of
 from fedspecial.ui.runlog import CURVES, RunLog
@@ -17,6 +18,7 @@ from fedspecial.ui.tail import TailReader
 READ_SECONDS = 0.25
 """Longest time that one look at a run may take: a huge log is read in several steps, and the page shows how far."""
 MAX_FILES = 300
+MAX_METRICS = 30
 RESULTS = ("acc", "bwt", "worst_drop", "forgetting", "rounds_to_best", "seconds_per_round", "seconds_between_tasks")
 SIZES = ("bytes_up", "bytes_down", "bytes_once", "client_memory_bytes")
 
@@ -139,6 +141,17 @@ class RunFiles:
         listed = self._result.get().get("warnings")
         found = [{"text": text_of(text), "count": 1} for text in listed[:50]] if isinstance(listed, list) else []
         return found + [{"text": text, "count": count} for text, count in self.log.warnings.items()]
+
+    def further_metrics(self) -> list[dict[str, Any]]:
+        """After the last task: the name of each metric beside the main one, and its value on every domain."""
+        found, tasks = self._result.get().get("metrics"), len(self.log.tasks)
+        lines = []
+        for name, rows in list(found.items())[:MAX_METRICS] if isinstance(found, dict) else ():
+            last = rows[-1] if isinstance(rows, list) and rows else None
+            if isinstance(last, list) and not any(isinstance(value, list) for value in last):
+                values = [number_of(value) for value in last[:tasks]]
+                lines.append({"name": title_of(text_of(name)), "values": values + [None] * (tasks - len(values))})
+        return lines
 
     def files(self) -> list[dict[str, Any]]:
         """The files of the directory, without the checkpoint, which is internal."""

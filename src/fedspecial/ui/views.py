@@ -42,6 +42,7 @@ def run(index: RunIndex, runs: Sequence[str]) -> Content:
         "results": _text({**files.results(), "counts": files.counts()}),
         "certificates": _text(files.log.certificates),
         "participation": _text(None if files.log.grid is None else files.log.grid.to_json()),
+        "metrics": _text({"tasks": files.log.tasks, "lines": files.further_metrics()}),
         "warnings": _text(files.warnings()),
         "settings": _text(files.settings()),
         "commands": _text(files.commands()),

@@ -91,7 +91,7 @@ class FlowerEngine:
         for reply in in_order(clients, known, self.requests.with_retries(spec, able, messages)):
             if reply.problem == NO_SAMPLES or reply.problem in NOT_TAKING_PART:
                 self._without_samples.add((when, reply.client))
-            yield self._to_reply(reply, messages(reply.client).vectors)
+            yield self.to_reply(reply, messages(reply.client).vectors)
         able = [client for client in clients if (when, client) not in self._without_samples]
         self.quorum_size = self.plan.policy.quorum_size(len(able))
 
@@ -154,7 +154,7 @@ class FlowerEngine:
         """The client states themselves are stored by the sites."""
         return {}, {**self.requests.checkpoint_state(), "audit_head": self.collector.audit_head}
 
-    def _to_reply(self, reply: SiteReply, sent: Tensors) -> Reply:
+    def to_reply(self, reply: SiteReply, sent: Tensors) -> Reply:
         costs = (reply.bytes_up, reply.bytes_down, reply.bytes_once)
         if reply.problem is not None or reply.header is None:
             return Reply(reply.client, None, reply.problem or NO_REPLY, *costs)
@@ -165,6 +165,13 @@ class FlowerEngine:
         size = norm(next(iter(reply.deltas.values())))
         self.collector.add_update(site, UpdateRecord.of(site, reply.bytes_up, reply.vectors, size))
         return Reply(reply.client, update, None, *costs, sent, header.memory, header.paper_memory)
+
+    def is_without_samples(self, task: int, client: int) -> bool:
+        return (task, client) in self._without_samples
+
+    def note_without_samples(self, task: int, client: int) -> None:
+        """The site gets no further requests in this task."""
+        self._without_samples.add((task, client))
 
     def refuse(self, client: int, reason: str, in_round: bool) -> None:
         """Log and count a refused reply; `in_round`: also name it in the audit log's line of the round."""

@@ -78,8 +78,8 @@ class FederationPlan:
         resolved = resolve(self.merged_settings())
         if resolved.method.simulation_only:
             raise InputError(f"method={resolved.method.name}: a reference method, which runs only in simulation")
-        if resolved.config.has_clock:
-            raise InputError("mode, latency, availability, drop_rate: only in simulations; real sites have real time")
+        if resolved.config.simulates_clients:
+            raise InputError("latency, availability, drop_rate: only in simulations; real sites have real time")
         config, quorum = resolved.config, self.policy.quorum_size(resolved.config.clients_per_round)
         if self.data is not None and config.stream != "sharp":
             raise InputError(

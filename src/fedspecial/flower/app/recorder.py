@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import safetensors.torch
 
+from fedspecial.core.clock_events import ServerStep, UpdateLost
 from fedspecial.core.events import (
     CertificateIssued,
     Event,
@@ -72,6 +73,13 @@ class Recorder:
             self._on_round(event)
         elif isinstance(event, CertificateIssued):
             self.append("certificate", {"task": event.task, **event.summary})
+        elif isinstance(event, ServerStep):
+            updates = [{**asdict(update), "site": self.plan.sites[update.client]} for update in event.updates]
+            self.append(event.event, {"task": event.task, "round": event.round, "updates": updates})
+        elif isinstance(event, UpdateLost):
+            site = self.plan.sites[event.client]
+            fields = {"task": event.task, "round": event.round, "site": site, "version": event.version}
+            self.append(event.event, {**fields, "reason": event.reason})
         elif isinstance(event, PrivacyCharged):
             self._charged = event
             self.append(event.event, vars(event))

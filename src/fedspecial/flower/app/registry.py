@@ -41,6 +41,8 @@ class SiteRegistry:
         self._registered_only = registered_only
         self._pending: dict[str, int] = {}
         self._claims: dict[int, int] = {}
+        self.sessions: dict[int, int] = {}
+        """Client → how often it has connected; after a restart it does not answer what it was asked before."""
         self._refused: dict[int, float] = {}
 
     @property
@@ -105,4 +107,5 @@ class SiteRegistry:
             log.warning("node %s refused: '%s' is already connected at another node", registered or node, header.site)
         else:
             log.info("site %s connected (node %s)", header.site, node)
+            self.sessions[header.client] = self.sessions.get(header.client, 0) + 1
         self._claims[node] = header.client

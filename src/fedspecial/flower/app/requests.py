@@ -7,13 +7,14 @@ noted here, because the next request depends on it.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from flwr.app import ArrayRecord, Message
 from flwr.serverapp import Grid
 
+from fedspecial.core.clock_events import Loss
 from fedspecial.core.messages import Broadcast
 from fedspecial.engine.base import Messages
 from fedspecial.engine.client import NO_SAMPLES
@@ -22,12 +23,13 @@ from fedspecial.flower.app import wire
 from fedspecial.flower.app.plan import FederationPlan
 from fedspecial.flower.app.registry import SiteRegistry
 from fedspecial.flower.app.site_reply import RequestSpec, SentRequest, SiteReply, read_reply
-from fedspecial.flower.app.transport import Transport
+from fedspecial.flower.app.transport import Closing, Transport
 from fedspecial.flower.app.wire import SiteRequest
 
 log = logging.getLogger("fedspecial.flower")
 NOT_CONNECTED = "the site is not connected"
 NO_REPLY = "no reply before the deadline"
+BUSY = "the site is still at work on an earlier round"
 
 
 @dataclass
@@ -53,7 +55,7 @@ class SiteRequests:
     receipt: Callable[[], dict[str, Any]] = dict
 
     def __post_init__(self) -> None:
-        self._transport = Transport(self.grid, lambda client, reason: self.refuse(client, reason, True))
+        self._transport = Transport(self.grid, self.registry, lambda client, reason: self.refuse(client, reason, True))
         self._checkpointed = (dict(self.versions), dict(self.versions))  # versions in the last two checkpoints
 
     def checkpoint_state(self) -> dict[str, Any]:
@@ -69,16 +71,22 @@ class SiteRequests:
     def with_retries(self, spec: RequestSpec, clients: Sequence[int], messages: Messages) -> Iterator[SiteReply]:
         """One reply per client. Without a quorum, requests that may still succeed are repeated as the policy says."""
         policy, remaining, usable, without_samples = self.plan.policy, list(clients), 0, 0
-        for retries_left in range(policy.retries if policy.on_no_quorum == "retry" else 0, -1, -1):
+
+        def quorum_size() -> int:
+            return policy.quorum_size(len(clients) - without_samples)
+
+        closing = Closing(lambda: usable >= quorum_size(), policy.grace_seconds)
+        retries = policy.retries if policy.on_no_quorum == "retry" else 0
+        for retries_left in range(retries, -1, -1):
             failed = []
-            for reply in self._request(spec, remaining, messages):
+            for reply in self._request(spec, remaining, messages, closing, repeated=retries_left < retries):
                 usable += reply.problem is None
                 without_samples += reply.problem == NO_SAMPLES
                 if reply.problem is not None and reply.retry:
                     failed.append(reply)
                 else:
                     yield reply
-            quorum = policy.quorum_size(len(clients) - without_samples)
+            quorum = quorum_size()
             if not failed or not retries_left or usable >= quorum:
                 yield from failed
                 return
@@ -87,31 +95,94 @@ class SiteRequests:
             log.warning("no quorum (%d of %d replies); retrying, as the policy says: %s", usable, quorum, sites)
             self.registry.wait(remaining, min(quorum - usable, len(remaining)), policy.wait_seconds)
 
-    def _request(self, spec: RequestSpec, clients: Sequence[int], messages: Messages) -> Iterator[SiteReply]:
-        """One request per client; a site that reports missing payloads gets a second request that includes them."""
-        lacking = []
-        for reply in self._send(spec, clients, messages):
+    def _request(
+        self, spec: RequestSpec, clients: Sequence[int], messages: Messages, closing: Closing, *, repeated: bool
+    ) -> Iterator[SiteReply]:
+        """One request per client; a site that reports missing payloads gets a second request that includes them.
+
+        A repeated request is sent only to sites that do not answer the first one within another `reply_seconds`. A site
+        that is still at work on an earlier round is not asked to train: it would fall further and further behind.
+        """
+        lacking, asked = [], list(clients)
+        if repeated:
+            for reply in self._under_way(spec, clients, messages, closing):
+                asked.remove(reply.client)
+                yield self._count(spec, reply)
+        elif spec.kind == wire.TRAIN:
+            busy = {client for client in clients if self._transport.under_way(client, self.plan.policy.reply_seconds)}
+            asked = [client for client in clients if client not in busy]
+            yield from (self._count(spec, SiteReply(client, BUSY, retry=True)) for client in clients if client in busy)
+        for reply in self._send(spec, asked, messages, closing):
             if reply.missing_payloads:
                 self.payloads.forget(reply.client)
                 lacking.append(reply.client)
             else:
                 yield self._count(spec, reply)
-        for reply in self._send(spec, lacking, messages) if lacking else ():
+        for reply in self._send(spec, lacking, messages, closing) if lacking else ():
             problem = reply.problem
             if reply.missing_payloads:
                 problem = wire.one_line(f"the site cannot store the payloads {', '.join(reply.missing_payloads)}")
             yield self._count(spec, replace(reply, problem=problem))
 
-    def _send(self, spec: RequestSpec, clients: Sequence[int], messages: Messages) -> Iterator[SiteReply]:
+    def _under_way(
+        self, spec: RequestSpec, clients: Sequence[int], messages: Messages, closing: Closing
+    ) -> Iterator[SiteReply]:
+        """Replies to the requests of an earlier attempt, which may only be late."""
+        keys = {client: _key(spec, messages(client)) for client in clients}
+        for _, message, sent in self._transport.collect(keys, self.plan.policy.reply_seconds, closing):
+            if message is not None and sent is not None:
+                reply = self._read(spec, message, sent)
+                if not reply.missing_payloads:
+                    yield reply
+
+    def _send(
+        self, spec: RequestSpec, clients: Sequence[int], messages: Messages, closing: Closing
+    ) -> Iterator[SiteReply]:
         nodes = self.registry.refresh()
         yield from (SiteReply(client, NOT_CONNECTED, retry=True) for client in clients if client not in nodes)
-        sent: dict[int, SentRequest] = {}
-        outgoing: dict[int, Message] = {}
+        outgoing = self._outgoing(spec, [client for client in clients if client in nodes], messages, nodes)
+        self._transport.push(outgoing)
+        keys = {client: what for client, (_, what, _) in outgoing.items()}
+        for client, answer, asked in self._transport.collect(keys, self.plan.policy.reply_seconds, closing):
+            if answer is None or asked is None:
+                yield SiteReply(client, NO_REPLY, retry=True)
+            else:
+                yield self._read(spec, answer, asked)
+
+    # --- asynchronous mode: questions that nobody waits for ---------------------------------------------------
+
+    def post(self, spec: RequestSpec, client: int, message: Broadcast) -> None:
+        """Ask a connected site to train; `arrived` returns its reply."""
+        self._transport.push(self._outgoing(spec, [client], lambda _: message, self.registry.nodes), posted=True)
+
+    def refresh(self) -> None:
+        self._transport.refresh()
+
+    def arrived(self) -> list[SiteReply]:
+        """The replies to posted requests since the last call, checked."""
+        return [self._read(RequestSpec(wire.TRAIN), message, sent) for message, sent in self._transport.arrived()]
+
+    def given_up(self, clients: Collection[int]) -> list[tuple[int, Loss]]:
+        """Clients that will not answer what was posted to them: they were restarted, or took too long."""
+        seconds, found = self.plan.policy.reply_seconds, list[tuple[int, Loss]]()
+        for client in clients:
+            if not self._transport.under_way(client, seconds):
+                restarted = not self._transport.asked(client)
+                found.append((client, "dropped out" if restarted else "after the deadline"))
+        self.withdraw([client for client, _ in found])
+        return found
+
+    def withdraw(self, clients: Collection[int]) -> None:
+        """Forget what was posted to these clients."""
+        self._transport.withdraw(list(clients))
+
+    def _outgoing(
+        self, spec: RequestSpec, clients: Sequence[int], messages: Messages, nodes: Mapping[int, int]
+    ) -> dict[int, tuple[Message, Hashable, SentRequest]]:
+        outgoing: dict[int, tuple[Message, Hashable, SentRequest]] = {}
         records: dict[tuple[Any, ...], ArrayRecord] = {}
         self.num_requests += 1
         for client in clients:
-            if client not in nodes:
-                continue
             broadcast = messages(client)
             present = self.payloads.present(client, broadcast)
             new = {name: tensor for name, tensor in broadcast.payloads.items() if name not in present}
@@ -119,17 +190,16 @@ class SiteRequests:
             key = tuple((name, id(tensor)) for name, tensor in broadcast.vectors.items())
             if key not in records:  # vectors that go to all sites are serialized once
                 records[key] = wire.tensors_to_record(broadcast.vectors)
-            outgoing[client] = wire.make_request(spec.kind, nodes[client], self.plan_json, request, records[key], new)
+            message = wire.make_request(spec.kind, nodes[client], self.plan_json, request, records[key], new)
             once = sum(tensor.numel() * tensor.element_size() for tensor in new.values())
-            sent[client] = SentRequest(request, broadcast, wire.message_size(outgoing[client]), once)
-        max_bytes = self.plan.policy.max_reply_megabytes * 1e6
-        for client, message in self._transport.send(outgoing, self.plan.policy.reply_seconds):
-            if message is None:
-                yield SiteReply(client, NO_REPLY, retry=True)
-            else:
-                reply = read_reply(spec.kind, message, sent[client], max_bytes)
-                self._note_site_state(reply, sent[client])
-                yield reply
+            sent = SentRequest(request, broadcast, wire.message_size(message), once)
+            outgoing[client] = (message, _key(spec, broadcast), sent)
+        return outgoing
+
+    def _read(self, spec: RequestSpec, message: Message, sent: SentRequest) -> SiteReply:
+        reply = read_reply(spec.kind, message, sent, self.plan.policy.max_reply_megabytes * 1e6)
+        self._note_site_state(reply, sent)
+        return reply
 
     def _make_request(self, spec: RequestSpec, client: int, broadcast: Broadcast) -> SiteRequest:
         version = ""
@@ -169,3 +239,9 @@ class SiteRequests:
         if reply.problem is not None:
             self.refuse(reply.client, reply.problem, spec.kind == wire.TRAIN)
         return reply
+
+
+def _key(spec: RequestSpec, broadcast: Broadcast) -> Hashable:
+    """Equal for requests of the same round and model. The version of a tensor changes when it is written to."""
+    vectors = tuple((name, tensor.data_ptr(), tensor._version) for name, tensor in broadcast.vectors.items())
+    return spec, broadcast.task, broadcast.round, vectors

@@ -30,6 +30,7 @@ from fedspecial.engine.payloads import PayloadTracker
 from fedspecial.engine.privacy import private_aggregation
 from fedspecial.engine.run import Run
 from fedspecial.errors import InputError
+from fedspecial.flower.app.async_work import FlowerWork
 from fedspecial.flower.app.cards import federation_origin
 from fedspecial.flower.app.engine import FlowerEngine
 from fedspecial.flower.app.plan import FederationPlan
@@ -100,6 +101,9 @@ def serve(grid: Grid, run_config: Mapping[str, Any], listeners: tuple[Listener, 
         run = prepare(folder, resolved, federation, None, saved, (recorder.listen, *listeners), connect)
         with contextlib.closing(run.log):
             run.quorum = lambda: recorder.engine.quorum_size
+            if run.config.asynchronous:
+                answered = saved.work.get("answered", 0) if saved else 0
+                run.work = FlowerWork(recorder.engine, answered)
             run.ends_early = lambda task, rounds: rounds > 0 and requested_task_end(folder) == task
             # The audit log has all releases, also those of rounds that were repeated; a resume cuts the event log.
             charged = read_lines(recorder.audit_log.path)

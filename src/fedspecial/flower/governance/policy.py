@@ -24,6 +24,7 @@ class RoundPolicy:
                          run (stop)
     retries:             how often the request of a round is repeated before the run stops
     reply_seconds:       how long a site may take to reply
+    grace_seconds:       how long a round with a quorum still waits for the other sites
     wait_seconds:        how long the server waits for enough sites to connect
     max_reply_megabytes: larger replies are refused without being read
     allow_unregistered:  accept nodes that are registered under no name at the SuperLink (a trial without keys)
@@ -37,6 +38,7 @@ class RoundPolicy:
     on_no_quorum: OnNoQuorum = "retry"
     retries: int = 3
     reply_seconds: float = 3600.0
+    grace_seconds: float = 300.0
     wait_seconds: float = 600.0
     max_reply_megabytes: float = 2000.0
     allow_unregistered: bool = False
@@ -63,7 +65,7 @@ class RoundPolicy:
             )
         if self.retries < 0:
             raise InputError(f"retries={self.retries}: must be 0 or more")
-        for name in ("reply_seconds", "wait_seconds", "max_reply_megabytes"):
+        for name in ("reply_seconds", "grace_seconds", "wait_seconds", "max_reply_megabytes"):
             if not getattr(self, name) > 0:
                 raise InputError(f"{name}={getattr(self, name):g}: must be above 0")
         _ = self.limits

@@ -16,6 +16,7 @@ from typing import Any
 
 from fedspecial.core.events import Estimate
 from fedspecial.theory.bounds.forgetting import old_grad_norm_upper
+from fedspecial.theory.certificates.asynchronous import certify_steps
 from fedspecial.theory.certificates.task import TaskCertificate, certify
 from fedspecial.theory.constants import Constants
 
@@ -35,7 +36,10 @@ def certify_task(events: Events, task: int) -> TaskCertificate:
     known = estimated_constants(events, task)
     rounds = [event for event in events if event.get("event") == "round" and event.get("task") == task]
     (certificate,) = certify(rounds, consts=_usable(known))
-    return replace(certificate, constants=known)
+    here = [event for event in events if event.get("task") == task]
+    steps = [event for event in here if event.get("event") == "server_step"]
+    lost = sum(event.get("event") == "update_lost" for event in here)
+    return replace(certificate, constants=known, asynchronous=certify_steps(rounds, steps, lost))
 
 
 def rounds_by_task(events: Events) -> Events:

@@ -17,6 +17,7 @@ from fedspecial.core.anchored import AnchoredPart
 from fedspecial.core.events import Estimate
 from fedspecial.theory import validation
 from fedspecial.theory.arrays import flat, flat_norm
+from fedspecial.theory.certificates.asynchronous import AsynchronousCertificate
 from fedspecial.theory.certificates.round import (
     RTOL,
     Assumptions,
@@ -32,18 +33,23 @@ SCOPE = "weights only; BatchNorm running statistics are excluded"
 
 @dataclass(frozen=True)
 class TaskCertificate:
-    """The certificates of a task's rounds and their summary. ``constants`` are the run's own estimates."""
+    """The certificates of a task's rounds and their summary.
+
+    ``constants`` are the run's own estimates, ``asynchronous`` is about stale and lost updates.
+    """
 
     task: int
     anchored: bool
     rounds: tuple[RoundCertificate, ...]
     scope: str = SCOPE
     constants: Mapping[str, Estimate] = field(default_factory=dict)
+    asynchronous: AsynchronousCertificate | None = None
 
     @property
     def violations(self) -> tuple[Violation, ...]:
         """All violated inequalities, in order."""
-        return tuple(violation for entry in self.rounds for violation in entry.violated)
+        of_steps = self.asynchronous.violated if self.asynchronous else ()
+        return (*(violation for entry in self.rounds for violation in entry.violated), *of_steps)
 
     @property
     def status(self) -> str:
@@ -93,6 +99,7 @@ class TaskCertificate:
             "violated": [violation.to_dict() for violation in self.violations],
             "constants": {name: asdict(estimate) for name, estimate in self.constants.items()},
             "scope": self.scope,
+            **({"asynchronous": self.asynchronous.summary()} if self.asynchronous else {}),
             **({"anchored_part": last.anchored.to_dict()} if last.anchored else {}),
         }
 

@@ -8,6 +8,9 @@ import { Problems, StateBadge, Tiles, card, copyable, link } from "./parts.js";
 
 const TILES = { acc: "ACC", bwt: "BWT", worst_drop: "Worst drop", rounds: "Rounds", left: "Time left", per_round: "Time per round" };
 
+// Settings that are shown first; those that are not set come last.
+const FIRST = ["benchmark", "method", "lam", "mu", "seed", "model", "rounds", "clients", "clients_per_round"];
+
 export class RunPage {
   constructor([run = ""]) {
     this.run = run;
@@ -39,6 +42,9 @@ export class RunPage {
     this.driftCard = card("Drift under its certificate", h("div", { class: "beside" }, this.drift.element, this.certificate.element), { wide: true, note: "Distance of the model to the anchor, and the bound on it that needs no assumption. The table has the values at the end of each task." });
     this.repeatCard = card("Repeat or continue", [h("p", { class: "soft" }, "Start it again in a new folder:"), this.repeat.element, h("p", { class: "soft" }, "Continue it after a stop:"), this.resume.element]);
     this.driftCard.hidden = true;
+    this.metrics = h("div");
+    this.metricsCard = card("Further metrics", this.metrics, { wide: true, note: "After the last task, on each domain; fractions, or the unit of the targets. Values for each class are in result.json." });
+    this.metricsCard.hidden = true;
     this.element = h(
       "div",
       {},
@@ -53,6 +59,7 @@ export class RunPage {
         card(this.titles.matrix, h("div", { class: "scroll" }, this.matrix.table), { note: this.matrixNote }),
         card("Who took part", this.grid.element, { note: "Clients from top to bottom, rounds from left to right." }),
         this.driftCard,
+        this.metricsCard,
         card("Training loss", this.loss.element),
         card("Update norms", this.norms.element),
         card("Costs", this.costs.element),
@@ -79,6 +86,7 @@ export class RunPage {
     if (parts.matrix) this.matrix.update(parts.matrix.tasks, parts.matrix.rows, this.scale, parts.matrix.points);
     if (parts.certificates) this.showCertificates(parts.certificates);
     if (parts.participation) this.grid.update(parts.participation, row.total);
+    if (parts.metrics) this.showMetrics(parts.metrics);
     if (parts.warnings) this.showWarnings(parts.warnings);
     if (parts.problems) this.problems.update(parts.problems);
     if (parts.results) this.showCosts(parts.results);
@@ -135,6 +143,13 @@ export class RunPage {
     );
   }
 
+  showMetrics({ tasks, lines }) {
+    this.metricsCard.hidden = lines.length === 0;
+    const table = new Table([["Metric"], ...tasks.map((name) => [name])], "");
+    table.update(lines.map(({ name, values }) => [name, ...values.map((value) => (value === null ? "–" : value.toFixed(3)))]));
+    this.metrics.replaceChildren(table.element);
+  }
+
   showWarnings(warnings) {
     const items = warnings.map((one) => h("li", {}, one.text, one.count > 1 ? h("span", { class: "soft" }, ` (${whole(one.count)} times)`) : null));
     this.warnings.replaceChildren(...(items.length ? items : [h("li", { class: "none" }, "Nothing to report.")]));
@@ -158,7 +173,9 @@ export class RunPage {
   }
 
   showSettings({ settings, about }) {
-    this.settings.update(Object.entries({ ...settings, ...about }).map(([key, value]) => [key, h("code", {}, value)]));
+    const place = ([key, value]) => (FIRST.includes(key) ? FIRST.indexOf(key) : FIRST.length + (value === "null" ? 1 : 0));
+    const sorted = Object.entries({ ...settings, ...about }).sort((one, other) => place(one) - place(other)); // keeps the order of equals
+    this.settings.update(sorted.map(([key, value]) => [key, h("code", {}, value)]));
   }
 
   showFiles(files) {
