@@ -1,7 +1,8 @@
 """The study of docs/science/detection.md: how well are new tasks detected, and what does it cost?
 
     python tools/detection_study.py tune  FOLDER     thresholds, from the losses of three runs of digits-shift
-    python tools/detection_study.py run   FOLDER     all runs of the study; finished ones are kept
+    python tools/detection_study.py run   FOLDER     all runs, or those of the data sets named after it; finished ones
+                                                     are kept
     python tools/detection_study.py table FOLDER     writes the tables of the page
 
 Each run is one line of FOLDER/runs.jsonl. FEDSPECIAL_DATA has to point to the data.
@@ -13,6 +14,8 @@ import json
 import sys
 import tempfile
 from collections import defaultdict
+from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -41,8 +44,8 @@ TUNED_ON = "digits-shift"
 STREAMS = ("sharp", "blended", "staggered", "recurring")
 SEEDS = (1, 2, 3, 4, 5)
 VARIANTS: dict[str, dict[str, Any]] = {
-    "announced": {},
     "loss": {"detect": "loss"},
+    "announced": {},
     "announced, γ_G = 1": {"server_lr": 1.0},
     "loss, γ_G = 1": {"detect": "loss", "server_lr": 1.0},
     "adwin": {"detect": "adwin"},
@@ -103,23 +106,21 @@ def _faults(state: ServerState, detector: str, threshold: float) -> int:
     return sum(delay is None or delay > 3 for delay in score.delays) + len(score.false_alarms)
 
 
-def run_all(folder: Path) -> None:
+def run_all(folder: Path, only: Sequence[str] = ()) -> None:
+    """only: the data sets to run; all if none is given"""
     path = folder / "runs.jsonl"
     done = {_key(line) for line in _lines(path)}
-    for seed in SEEDS:
-        for data, own in DATA.items():
-            for stream in STREAMS:
-                for variant, more in VARIANTS.items():
-                    line: dict[str, Any] = {"data": data, "stream": stream, "variant": variant, "seed": seed}
-                    if _key(line) in done:
-                        continue
-                    given = {**own, **more, "benchmark": data, "stream": stream, "seed": seed}
-                    result, _ = execute(given)
-                    line |= {"acc": result.acc, "bwt": result.bwt, "worst": result.worst_over_time[-1]}
-                    line |= {"detection": result.detection, "last_server_lr": result.server_lrs[-1]}
-                    with path.open("a") as file:
-                        file.write(json.dumps(line) + "\n")
-                    print(json.dumps(line)[:150], flush=True)
+    for data, stream, variant, seed in product(only or DATA, STREAMS, VARIANTS, SEEDS):
+        line: dict[str, Any] = {"data": data, "stream": stream, "variant": variant, "seed": seed}
+        if _key(line) in done:
+            continue
+        given = {**DATA[data], **VARIANTS[variant], "benchmark": data, "stream": stream, "seed": seed}
+        result, _ = execute(given)
+        line |= {"acc": result.acc, "bwt": result.bwt, "worst": result.worst_over_time[-1]}
+        line |= {"detection": result.detection, "last_server_lr": result.server_lrs[-1]}
+        with path.open("a") as file:
+            file.write(json.dumps(line) + "\n")
+        print(json.dumps(line)[:150], flush=True)
 
 
 def _key(line: dict[str, Any]) -> tuple[Any, ...]:
@@ -175,12 +176,14 @@ def write_tables(folder: Path) -> None:
 
 
 def main() -> None:
-    commands = {"tune": tune, "run": run_all, "table": write_tables}
-    if len(sys.argv) != 3 or sys.argv[1] not in commands:
+    if len(sys.argv) < 3 or sys.argv[1] not in ("tune", "run", "table"):
         raise SystemExit(__doc__)
-    folder = Path(sys.argv[2])
+    command, folder = sys.argv[1], Path(sys.argv[2])
     folder.mkdir(parents=True, exist_ok=True)
-    commands[sys.argv[1]](folder)
+    if command == "run":
+        run_all(folder, sys.argv[3:])
+    else:
+        {"tune": tune, "table": write_tables}[command](folder)
 
 
 if __name__ == "__main__":

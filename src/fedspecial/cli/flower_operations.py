@@ -142,6 +142,34 @@ def _request(folder: Path, kind: Kind, name: str, what: str) -> None:
     out.print(f"{what} after the current round, or when the server is started again", markup=False)
 
 
+@operations.command()
+@one_line_errors()
+def rollback(
+    folder: RunFolder,
+    to: Annotated[str, typer.Option(metavar="TASK/ROUND", help="2/3: after round 3 of task 2; 2/0: before its first.")],
+    reason: Annotated[str, typer.Option(metavar="TEXT", help="Why; it is written to the audit log.")],
+) -> None:
+    """Go back to an earlier round. The run must be stopped; start it again to continue from there.
+
+    The audit log is not shortened. Published models of the undone tasks are moved to withdrawn/.
+
+    Example:  fedspecial flower rollback run --to 2/3 --reason "site south sent wrong labels"
+    """
+    from fedspecial.flower import require_flower
+    from fedspecial.runs import directory
+
+    require_flower()
+    from fedspecial.flower.app.task_control import check_federation
+    from fedspecial.flower.governance.rollback import parse_position, roll_back
+
+    check_federation(folder)
+    with directory.claimed(folder):
+        withdrawn = roll_back(folder, parse_position(to), reason)
+    for path in withdrawn:
+        out.print(f"withdrawn: {path}", markup=False)
+    out.print(f"the run is at {to}; start it again to continue from there", markup=False)
+
+
 @operations.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
 @one_line_errors()
 def supernode(context: typer.Context) -> None:

@@ -44,7 +44,8 @@ class StreamSettings(BaseModel):
         description="How a new task is noticed: announced (none), or found from the loss of each client's first batch.",
     )
     detect_threshold: Positive | None = Field(
-        None, description="Threshold of the detector; its own default if not set (loss 5, adwin 0.002, page-hinkley 1)."
+        None,
+        description="Threshold of the detector; its own default if not set (loss 5, adwin 0.002, page-hinkley 0.5).",
     )
     detect_pause: int = Field(5, ge=0, description="Rounds after a new task began in which no other one is detected.")
 

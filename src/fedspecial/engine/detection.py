@@ -82,7 +82,7 @@ def _river() -> Any:
 DETECTORS: dict[str, tuple[Detect, float]] = {
     "loss": (cusum, 5.0),
     "adwin": (adwin, 0.002),
-    "page-hinkley": (page_hinkley, 1.0),
+    "page-hinkley": (page_hinkley, 0.5),
 }
 """Name → detector and its default threshold."""
 

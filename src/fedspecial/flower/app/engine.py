@@ -44,7 +44,7 @@ class FlowerEngine:
     """
     plan_json:    what the sites receive of the plan
     run:          identifier of the run
-    versions, num_requests: of an earlier start of the run, see `SiteRequests`
+    versions, num_requests, kept_versions: of an earlier start of the run, see `SiteRequests`
     collector:    what the audit log will say about the current round
     scores:       domain → site → its main metric, from the last evaluation on complete test sets
     refusals:     site → number of refused replies
@@ -59,6 +59,7 @@ class FlowerEngine:
     payloads: PayloadTracker
     versions: dict[int, str] = field(default_factory=dict)
     num_requests: int = 0
+    kept_versions: Sequence[dict[int, str]] = ()
     collector: RoundCollector = field(default_factory=RoundCollector)
     scores: dict[str, dict[str, SiteScore]] = field(default_factory=dict)
     refusals: Counter[str] = field(default_factory=Counter)
@@ -72,7 +73,7 @@ class FlowerEngine:
         )
         self.requests = SiteRequests(
             *(self.grid, self.plan, self.plan_json, self.run, self.registry, self.payloads, self.refuse),
-            *(self.versions, self.num_requests, lambda: self.collector.receipt),
+            *(self.versions, self.num_requests, lambda: self.collector.receipt, self.kept_versions),
         )
         self._without_samples: set[tuple[object, int]] = set()
 

@@ -184,15 +184,22 @@ def _make_connect(
     grid: Grid, plan: FederationPlan, plan_json: str, run_id: str, recorder: Recorder
 ) -> Callable[[ClientRunner, Checkpointer, Checkpoint | None], FlowerEngine]:
     def connect(runner: ClientRunner, checkpointer: Checkpointer, saved: Checkpoint | None) -> FlowerEngine:
+        checkpointer.keep = plan.policy.keep_checkpoints
         kept = saved.payloads if saved else {}
-        versions = {int(client): version for client, version in kept.get("versions", {}).items()}
+        versions = _versions(kept)
+        earlier = [_versions(found.payloads) for found in checkpoints.kept(checkpointer.folder)]
         payloads, num_requests = PayloadTracker(kept.get("holders")), kept.get("num_requests", 0)
         recorder.engine = FlowerEngine(
-            grid, plan, plan_json, run_id, runner, payloads, versions, num_requests, recorder.collector
+            *(grid, plan, plan_json, run_id, runner, payloads, versions, num_requests, earlier, recorder.collector)
         )
         return recorder.engine
 
     return connect
+
+
+def _versions(payloads: Mapping[str, Any]) -> dict[int, str]:
+    """Client → version of its client state, in a checkpoint."""
+    return {int(client): version for client, version in payloads.get("versions", {}).items()}
 
 
 def _write_finished(folder: Path, run: Run, recorder: Recorder) -> None:
