@@ -127,7 +127,7 @@ def test_a_run_ends_although_most_clients_drop_out(tmp_path: Path) -> None:
         ({"aggregation": "median"}, "aggregation=median: not with mode=async"),
         ({"weighting": "registered"}, "weighting=registered: not with mode=async"),
         ({"estimate": True}, "estimate=true: not with mode=async"),
-        ({"quorum": 2}, "quorum=2: only with mode=sync"),
+        ({"min_updates": 2}, "min_updates=2: only with mode=sync"),
         ({"over_select": 4, "latency": "constant"}, "over_select=4: only with mode=sync"),
         ({"deadline_seconds": 4, "latency": "constant"}, "deadline_seconds=4.0: only with mode=sync"),
         ({"max_staleness": -1}, "max_staleness=-1: "),

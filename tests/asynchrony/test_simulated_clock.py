@@ -116,8 +116,8 @@ def test_latency_changes_the_time_and_nothing_else(tmp_path: Path) -> None:
     assert not of_kind(read_events(tmp_path / "plain" / "events.jsonl"), "server_step")
 
 
-def test_a_round_below_its_quorum_leaves_the_model_as_it_was(tmp_path: Path) -> None:
-    learn(tmp_path / "run", "special", drop_rate=0.5, quorum=3)
+def test_a_round_with_too_few_updates_leaves_the_model_as_it_was(tmp_path: Path) -> None:
+    learn(tmp_path / "run", "special", drop_rate=0.5, min_updates=3)
     events = read_events(tmp_path / "run" / "events.jsonl")
     rounds = of_kind(events, "round")
     assert {event["held"] for event in rounds} == {True, False}
@@ -148,7 +148,7 @@ def test_every_method_survives_thirty_per_cent_of_drop_outs(name: str, tmp_path:
         ({"over_select": 4}, "over_select=4: without latency"),
         ({"deadline_seconds": 4}, "deadline_seconds=4: without latency"),
         ({"client_speed": 0.5}, "client_speed=0.5: without latency"),
-        ({"quorum": 4}, "quorum=4: more than clients_per_round=3"),
+        ({"min_updates": 4}, "min_updates=4: more than clients_per_round=3"),
         ({"drop_rate": 1.0}, "drop_rate=1.0: "),
         ({"availability": 0}, "availability=0: "),
         ({"buffer": 2}, "buffer=2: only with mode=async"),

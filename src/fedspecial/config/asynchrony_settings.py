@@ -66,7 +66,9 @@ class AsynchronySettings(BaseModel):
     deadline_seconds: Positive | None = Field(
         None, description="Simulated seconds after which a synchronous round closes; no deadline if not set."
     )
-    quorum: Count = Field(1, description="With fewer usable updates, a synchronous round leaves the model as it was.")
+    min_updates: Count = Field(
+        1, description="With fewer usable updates, a synchronous round leaves the model as it was."
+    )
     over_select: Count | None = Field(
         None, description="Ask so many clients in a synchronous round and take the first clients_per_round updates."
     )
@@ -105,7 +107,7 @@ def check_asynchrony(config: Config, method: Method) -> None:
                 "a random sample"
             )
         return
-    for name, default in (("deadline_seconds", None), ("over_select", None), ("quorum", 1)):
+    for name, default in (("deadline_seconds", None), ("over_select", None), ("min_updates", 1)):
         if (value := getattr(config, name)) != default:
             raise InputError(f"{name}={value}: only with mode=sync; an asynchronous server does not wait for rounds")
     _check_combinations(config)
@@ -118,8 +120,8 @@ def _check_sizes(config: Config) -> None:
         raise InputError(
             f"buffer={config.buffer}: at most clients_per_round={chosen} clients are at work, so it is never full"
         )
-    if config.quorum > chosen:
-        raise InputError(f"quorum={config.quorum}: more than clients_per_round={chosen}")
+    if config.min_updates > chosen:
+        raise InputError(f"min_updates={config.min_updates}: more than clients_per_round={chosen}")
     if config.over_select is not None and not chosen <= config.over_select <= config.clients:
         raise InputError(
             f"over_select={config.over_select}: expected at least clients_per_round={chosen} and at most "

@@ -256,7 +256,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "Asynchrony and time": (
         *("mode", "buffer", "staleness", "staleness_exponent", "staleness_hinge", "max_staleness"),
         *("staleness_normalise", "scale_steps", "latency", "latency_seconds", "latency_spread", "client_speed"),
-        *("availability", "drop_rate", "deadline_seconds", "quorum", "over_select"),
+        *("availability", "drop_rate", "deadline_seconds", "min_updates", "over_select"),
     ),
     "Privacy": ("dp_clip", "dp_noise_multiplier", "dp_epsilon", "dp_delta"),
     "Model": ("model", "width", "encoder", "weights"),

@@ -77,7 +77,7 @@ def apply_updates(
         run.place = Position(task, round)
     began = time.perf_counter()
     stats, mean = _collect(run, task, round, replies, plan)  # lines 6 to 15
-    stats.quorum = max(run.quorum(), config.required_updates, config.quorum)
+    stats.quorum = max(run.quorum(), config.required_updates, config.min_updates)
     server_began = time.perf_counter()
     report = StepReport()
     if not stats.held:

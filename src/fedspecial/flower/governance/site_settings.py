@@ -42,7 +42,7 @@ SERVER_ONLY = frozenset(
         *("server_optimizer_reset", "weighting", "aggregation", "max_faulty", "clip_norm", "norm_limit"),
         *("mode", "buffer", "staleness", "staleness_exponent", "staleness_hinge", "max_staleness"),
         *("staleness_normalise", "scale_steps", "latency", "latency_seconds", "latency_spread", "client_speed"),
-        *("availability", "drop_rate", "deadline_seconds", "quorum", "over_select"),
+        *("availability", "drop_rate", "deadline_seconds", "min_updates", "over_select"),
         *("dp_clip", "dp_noise_multiplier", "dp_epsilon", "dp_delta", "eval_every", "eval_cap", "checkpoint_seconds"),
     }
 )
