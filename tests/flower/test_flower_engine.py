@@ -190,7 +190,9 @@ def test_a_federation_of_an_older_format_is_refused_with_its_version(tmp_path: P
         federate(tmp_path, listeners=(crash_after(1, 0),))
     path = tmp_path / "run" / "federation.json"
     path.write_text(json.dumps({key: value for key, value in json.loads(path.read_text()).items() if key != "format"}))
-    with pytest.raises(InputError, match="a federation of format 1; this version of fedspecial reads format 2"):
+    with pytest.raises(
+        InputError, match="a federation of format 1; this version of fedspecial reads the formats 2 and 3"
+    ):
         federate(tmp_path)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fedspecial.paper.claims.base import FAILS, HOLDS, TOO_FEW, UNDECIDED, advantage
+from fedspecial.paper.claims.margins import AtLeast, OnAverage
 from fedspecial.paper.claims.methods import AtMost, Best, Better, NeverMore, Positive
 from fedspecial.paper.claims.sweeps import BetterSomewhere, NearBest, Peaks, Rises
 from fedspecial.paper.grid import SEEDS
@@ -145,3 +146,21 @@ def test_a_judgement_has_the_published_value_and_ours(results) -> None:
     assert judgement.ours.startswith("70.00 ± 0.47; best other ")
     # The differences are 9.6, 9.8, 10, 10.2 and 10.4: mean 10, standard deviation √0.1, t_4(0.975) = 2.776.
     assert judgement.ours.endswith("; advantage +10.00 [9.61, 10.39]")
+
+
+def test_a_margin_is_added_to_the_difference_of_every_seed(results) -> None:
+    """0.4 below is within 0.5 points, but is no advantage; 4.5 above is more than 4 points."""
+    for gap, margin, verdict in ((-0.4, -0.5, HOLDS), (-0.4, 0.0, FAILS), (4.5, 4.0, HOLDS), (3.5, 4.0, FAILS)):
+        values = {("special", None): seeds(60 + gap, 0.01), ("fedavg", None): seeds(60, 0.0)}
+        for rule in (
+            AtLeast("acc", "special", "fedavg", margin),
+            OnAverage("acc", "special", "fedavg", margin, ("digit10",)),
+        ):
+            assert rule.judge(results("main", values)).verdict == verdict
+
+
+def test_an_average_without_a_common_seed_decides_nothing(results) -> None:
+    values = {("special", None): {25: 1.0}, ("fedavg", None): {225: 1.0}}
+    judgement = OnAverage("acc", "special", "fedavg", 0.0, ("digit10",)).judge(results("main", values))
+    assert judgement.verdict == UNDECIDED
+    assert not judgement.tested

@@ -108,6 +108,15 @@ def test_a_method_that_trains_on_all_domains_in_every_task(tmp_path: Path) -> No
         extend(tmp_path / "run", NEW, benchmark=first(BLOBS, 2))
 
 
+@pytest.mark.parametrize(
+    "settings", [{"stream": "blended", "blend_rounds": 2}, {"detect": "loss"}], ids=["blended", "detected"]
+)
+def test_a_stream_whose_borders_depend_on_what_follows(settings: dict[str, Any], tmp_path: Path) -> None:
+    learn(tmp_path / "run", "special", first(BLOBS, 2), **settings)
+    with pytest.raises(InputError, match="cannot be extended: its stream ends with its domains"):
+        extend(tmp_path / "run", NEW, benchmark=first(BLOBS, 2))
+
+
 def test_a_privacy_budget_that_is_used_up(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     learn(folder, "fedavg", first(BLOBS, 2), dp_clip=1.0, dp_epsilon=8.0)

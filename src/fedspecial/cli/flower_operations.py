@@ -6,12 +6,15 @@ import contextlib
 import json
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from fedspecial.cli.console import one_line_errors, out
 from fedspecial.errors import InputError
+
+if TYPE_CHECKING:
+    from fedspecial.flower.app.membership import Kind
 
 operations = typer.Typer()
 
@@ -100,6 +103,71 @@ def promote(
     check_federation(folder)
     with directory.claimed(folder):
         out.print(f"published {publish_by_hand(folder, task, reason)}", markup=False)
+
+
+@operations.command("add-task")
+@one_line_errors()
+def add_task(folder: RunFolder, name: Annotated[str, typer.Argument(metavar="TASK")]) -> None:
+    """Append a task to a federation. A running one learns it after the others, a finished one when it is started again.
+
+    Example:  fedspecial flower add-task run ct-2025
+    """
+    _request(folder, "task_added", name, f"task {name} is added")
+
+
+@operations.command("add-site")
+@one_line_errors()
+def add_site(folder: RunFolder, name: Annotated[str, typer.Argument(metavar="SITE")]) -> None:
+    """Let a site join after the current round. Its key must be registered at the SuperLink.
+
+    Example:  fedspecial flower add-site run east
+    """
+    _request(folder, "site_added", name, f"site {name} joins")
+
+
+@operations.command("remove-site")
+@one_line_errors()
+def remove_site(folder: RunFolder, name: Annotated[str, typer.Argument(metavar="SITE")]) -> None:
+    """Let a site leave after the current round. Its client number is not used again.
+
+    Example:  fedspecial flower remove-site run east
+    """
+    _request(folder, "site_removed", name, f"site {name} leaves")
+
+
+def _request(folder: Path, kind: Kind, name: str, what: str) -> None:
+    from fedspecial.flower.app.membership import request_change
+
+    request_change(folder, kind, name)
+    out.print(f"{what} after the current round, or when the server is started again", markup=False)
+
+
+@operations.command()
+@one_line_errors()
+def rollback(
+    folder: RunFolder,
+    to: Annotated[str, typer.Option(metavar="TASK/ROUND", help="2/3: after round 3 of task 2; 2/0: before its first.")],
+    reason: Annotated[str, typer.Option(metavar="TEXT", help="Why; it is written to the audit log.")],
+) -> None:
+    """Go back to an earlier round. The run must be stopped; start it again to continue from there.
+
+    The audit log is not shortened. Published models of the undone tasks are moved to withdrawn/.
+
+    Example:  fedspecial flower rollback run --to 2/3 --reason "site south sent wrong labels"
+    """
+    from fedspecial.flower import require_flower
+    from fedspecial.runs import directory
+
+    require_flower()
+    from fedspecial.flower.app.task_control import check_federation
+    from fedspecial.flower.governance.rollback import parse_position, roll_back
+
+    check_federation(folder)
+    with directory.claimed(folder):
+        withdrawn = roll_back(folder, parse_position(to), reason)
+    for path in withdrawn:
+        out.print(f"withdrawn: {path}", markup=False)
+    out.print(f"the run is at {to}; start it again to continue from there", markup=False)
 
 
 @operations.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})

@@ -41,6 +41,7 @@ class Federation:
 
     partition: (number of the domain, domain) → the rows of each client
     separate:  the benchmark with the domains apart, where the training samples of all domains were joined
+    absent:    clients that left a real federation; their numbers are not used again
     schedule:  which domain is learned when; None: each once, one after another, by all clients at the same time
     """
 
@@ -48,9 +49,15 @@ class Federation:
     clients: int
     partition: Callable[[int, Domain], ClientRows]
     separate: Benchmark | None = None
+    absent: frozenset[int] = frozenset()
     schedule: StreamSchedule | None = None
     _current: dict[int, ClientRows] = field(default_factory=dict)
     _outputs: dict[int, int] = field(default_factory=dict)
+
+    @property
+    def present(self) -> list[int]:
+        """The clients that take part."""
+        return [client for client in range(self.clients) if client not in self.absent]
 
     @property
     def num_domains(self) -> int:

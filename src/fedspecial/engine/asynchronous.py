@@ -73,7 +73,7 @@ def run_steps(run: Run, task: int, version: int) -> None:
 def _start_clients(run: Run, work: WorkInFlight, task: int, version: int) -> None:
     config = run.config
     busy = {*work.at_work, *(assignment.client for assignment in work.buffer)}
-    free = [c for c in range(run.federation.clients) if c not in busy and work.available(task, version, c)]
+    free = [c for c in run.federation.present if c not in busy and work.available(task, version, c)]
     missing = min(config.clients_per_round - len(work.at_work), len(free))
     chosen = [free[at] for at in sample_clients(config.seed, task, version, len(free), missing)]
     client_lr = config.client_lr_of(task, work.answered // config.clients_per_round)

@@ -21,6 +21,7 @@ from fedspecial.core.messages import Numbers, ServerState, pack, unpack
 from fedspecial.errors import InputError
 
 _FORMAT = 2
+_HISTORY = "history"
 _DETECTION = ("tasks_begun", "task_began", "first_losses")
 """What detecting tasks needs of the server's state."""
 
@@ -71,7 +72,11 @@ class Checkpointer:
     """Saves when it is due: at every task's end, and in between whenever `seconds` have passed.
 
     A replay from an older checkpoint gives the same numbers, so saving seldom costs only time after a crash.
+
+    keep: number of earlier checkpoints to which the run may be set back, see `history`
     """
+
+    keep = 0
 
     def __init__(self, folder: Path, seconds: float) -> None:
         self.folder = folder
@@ -128,10 +133,21 @@ class Checkpointer:
             {name: getattr(server, name) for name in _DETECTION},
         )
         self.blobs.sync()
-        write_atomic(self.folder / "checkpoint.json", _sealed({"format": _FORMAT, **asdict(checkpoint)}))
-        self.blobs.keep(checkpoint.blobs())
+        data = _sealed({"format": _FORMAT, **asdict(checkpoint)})
+        earlier = self._keep_history(position, data) if self.keep else set()
+        write_atomic(self.folder / "checkpoint.json", data)
+        self.blobs.keep(checkpoint.blobs() | earlier)
         self._last = time.monotonic()
         self.seconds_spent += time.perf_counter() - began
+
+    def _keep_history(self, position: Position, data: bytes) -> set[str]:
+        """Add a checkpoint to the kept ones, remove the oldest; returns the blobs that the kept ones refer to."""
+        (self.folder / _HISTORY).mkdir(exist_ok=True)
+        write_atomic(self.folder / _HISTORY / f"{position.task}-{position.round}.json", data)
+        paths = list(history(self.folder).values())
+        for path in paths[: -self.keep]:
+            path.unlink()
+        return {blob for path in paths[-self.keep :] for blob in _read(path).blobs()}
 
     def tensor(self, blob: str) -> Tensor:
         return unpack(self.blobs.get(blob))[0]["data"]
@@ -151,11 +167,39 @@ class Checkpointer:
             setattr(server, name, value)
 
 
-def load(folder: Path) -> Checkpoint | None:
+def history(folder: Path) -> dict[Position, Path]:
+    """The kept checkpoints by position, the oldest first; unchecked."""
+    found = {}
+    for path in (folder / _HISTORY).glob("*-*.json"):
+        task, _, round = path.stem.partition("-")
+        found[Position(int(task), int(round))] = path
+    return dict(sorted(found.items(), key=lambda item: (item[0].task, item[0].round)))
+
+
+def kept(folder: Path) -> list[Checkpoint]:
+    """The checkpoints of `history`; what they refer to is not checked."""
+    return [_read(path) for path in history(folder).values()]
+
+
+def load(folder: Path, file: Path = Path("checkpoint.json")) -> Checkpoint | None:
     """The last checkpoint, or None where none was finished yet. All that it refers to is checked here, at once."""
-    path = folder / "checkpoint.json"
+    path = folder / file
     if not path.exists():
         return None
+    found = _read(path)
+    blobs = BlobStore(folder / "blobs")
+    for name in found.blobs():
+        blobs.get(name)
+    events = folder.parent / "events.jsonl"
+    if found.events_length > (events.stat().st_size if events.exists() else 0):
+        raise InputError(f"checkpoint: {events} is shorter than it was when {path.name} was written")
+    if prefix_sha256(events, found.events_length).hexdigest() != found.events_sha256:
+        raise InputError(f"checkpoint: {events} was changed after {path.name} was written")
+    return found
+
+
+def _read(path: Path) -> Checkpoint:
+    """A checkpoint whose own hash is right; what it refers to is not checked."""
     try:
         content = json.loads(path.read_bytes())
         seal = content.pop("seal")
@@ -168,16 +212,7 @@ def load(folder: Path) -> Checkpoint | None:
             f"checkpoint: {path} has format {written}, but this version of fedspecial reads format {_FORMAT}; "
             "start the run again in a new folder"
         )
-    found = Checkpoint(**{**content, "position": Position(**content["position"])})
-    blobs = BlobStore(folder / "blobs")
-    for name in found.blobs():
-        blobs.get(name)
-    events = folder.parent / "events.jsonl"
-    if found.events_length > (events.stat().st_size if events.exists() else 0):
-        raise InputError(f"checkpoint: {events} is shorter than it was when {path.name} was written")
-    if prefix_sha256(events, found.events_length).hexdigest() != found.events_sha256:
-        raise InputError(f"checkpoint: {events} was changed after {path.name} was written")
-    return found
+    return Checkpoint(**{**content, "position": Position(**content["position"])})
 
 
 def _sealed(content: dict[str, Any]) -> bytes:

@@ -22,7 +22,7 @@ from fedspecial.engine.robust import RobustMean
 from fedspecial.engine.run import Run, measure, with_statistics
 from fedspecial.engine.stats import RoundStats
 from fedspecial.errors import InputError
-from fedspecial.methods.base import RoundInfo, StepReport
+from fedspecial.methods.base import Method, RoundInfo, StepReport
 
 
 class Weights(Protocol):
@@ -120,12 +120,21 @@ def _timed(run: Run, task: int, round: int, asked: list[int]) -> list[int]:
 
 
 def _sample_clients(run: Run, task: int, round: int) -> list[int]:
-    clients, count = run.federation.clients, run.config.over_select or run.config.clients_per_round
+    present, count = run.federation.present, run.config.over_select or run.config.clients_per_round
     if run.private:
-        run.private.check_budget(count, clients)
+        run.private.check_budget(count, len(present))
         if run.private.sample:
-            return run.private.sample(clients, count)
-    return run.method.sample_clients(run.server, run.config.seed, task, round, clients, count)
+            return [present[number] for number in run.private.sample(len(present), count)]
+    sample, where = run.method.sample_clients, (run.config.seed, task, round)
+    if type(run.method).sample_clients is Method.sample_clients:  # uniform, so that it matters only how many there are
+        return [present[number] for number in sample(run.server, *where, len(present), count)]
+    chosen: list[int] = []
+    for drawn in range(count, run.federation.clients + 1):  # one more for each chosen client that left the federation
+        found = sample(run.server, *where, run.federation.clients, drawn)
+        chosen = [client for client in found if client not in run.federation.absent]
+        if len(chosen) >= count:
+            break
+    return chosen
 
 
 def _collect(
@@ -176,12 +185,12 @@ def _accept_held(run: Run, task: int, round: int, held: HeldUpdates, accept: Cal
 
 def _average(run: Run, task: int, round: int, mean: RunningMean | RobustMean, plan: StepPlan) -> Tensors:
     """The mean of the updates; with differential privacy, their noisy sum over the planned number of clients."""
-    divisor: float | None = run.config.clients if run.config.weighting == "registered" else None
+    divisor: float | None = len(run.federation.present) if run.config.weighting == "registered" else None
     if plan.weights is not None:
         divisor = plan.weights.divisor()
     if run.private and isinstance(mean, RunningMean):
         planned = run.config.clients_per_round
-        run.emit(run.private.charge(task, round, planned, run.federation.clients))
+        run.emit(run.private.charge(task, round, planned, len(run.federation.present)))
         run.private.add_noise(mean, task, round)
         divisor = divisor or planned
     return mean.result(divisor)

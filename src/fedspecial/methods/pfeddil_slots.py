@@ -76,11 +76,21 @@ def open_slot(server: ServerState, slot: int, like: int | None = None) -> None:
 
 def assign(server: ServerState, client: int, slot: int, task: int) -> None:
     """The client trains this slot from now on. It no longer owns slots that nobody has trained yet."""
-    row = server.tensors[_CHOSEN][client]
+    if client >= len(server.tensors[_CHOSEN]):
+        server.tensors[_CHOSEN] = torch.stack([_row(server, m) for m in range(client + 1)])
+    row = _row(server, client)
     for other in range(1, len(row) + 1):
         if not trained(server, other):
             row[other - 1] = 0
     row[slot - 1] = task
+
+
+def _row(server: ServerState, client: int) -> Tensor:
+    """The tasks in which a client chose each slot. A site that joined later begins with slot 1, as all others did."""
+    chosen = server.tensors[_CHOSEN]
+    if client < len(chosen):
+        return chosen[client]
+    return pad(chosen.new_ones(1), (0, chosen.shape[1] - 1))
 
 
 def mark_trained(server: ServerState, keys: Iterable[str], classes: int) -> list[int]:
@@ -96,13 +106,13 @@ def trained(server: ServerState, slot: int) -> bool:
 
 def owned(server: ServerState, client: int) -> list[int]:
     """The client's slots that were ever trained."""
-    row = server.tensors[_CHOSEN][client].tolist()
+    row = _row(server, client).tolist()
     return [slot for slot, task in enumerate(row, start=1) if task and trained(server, slot)]
 
 
 def current(server: ServerState, client: int) -> int:
     """The slot that the client trains."""
-    return int(server.tensors[_CHOSEN][client].argmax()) + 1
+    return int(_row(server, client).argmax()) + 1
 
 
 def contents(server: ServerState, slots: Iterable[int]) -> Tensors:

@@ -42,8 +42,6 @@ from fedspecial.methods.base import AnchoredPart, Method, RoundInfo, ServerConte
 
 STRONGEST = 20.0
 """The largest strength: such a weight keeps 1/21 of its way in every round, and is never frozen."""
-ANCHORED = 0.1
-"""The certificate's set of weights: those with at least this share of the mean curvature."""
 ADAPTIVE_STRENGTH = 0.1
 """The mean strength with an adaptive optimizer, whose steps say nothing about the size of a curvature."""
 
@@ -86,31 +84,43 @@ class SpecialPlus(Method):
 
     def server_step(self, server: ServerState, mean: Tensors, info: RoundInfo) -> StepReport:
         curvature.learn_curvature(server, info)
-        server.theta.add_(mean["theta"], alpha=info.server_lr)
         known = server.per_weight.get(curvature.CURVATURE)
         if server.anchor is None or known is None:
+            server.theta.add_(mean["theta"], alpha=info.server_lr)
             return StepReport()
-        weights = slice(len(known))
-        theta, anchor = server.theta[weights], server.anchor[weights]
-        strength = self._strengths(known, info)
-        least, average = float(strength.min()), float(strength.mean())
-        chosen = known >= ANCHORED * known.mean()
-        weakest = float(strength.masked_fill(~chosen, STRONGEST).min())
-        theta.lerp_(anchor, strength.div_(strength + 1))
-        part = AnchoredPart(
-            float(chosen.float().mean()), weakest, _norm(theta - anchor, chosen), _norm(mean["theta"][weights], chosen)
-        )
-        return StepReport(least, anchored=part, metrics={"mean_strength": average})
+        scale = self._scale(server, info)
+        drift, delta = _pulled_step(server, known, mean["theta"], scale, info.server_lr)
+        numbers = server.numbers
+        strengths = (min(scale * numbers[name], STRONGEST) for name in (curvature.LEAST, curvature.LEAST_ANCHORED))
+        least, weakest = strengths
+        part = AnchoredPart(numbers[curvature.SHARE], weakest, drift, delta)
+        return StepReport(least, anchored=part, metrics={"mean_strength": scale * numbers[curvature.MEAN]})
 
-    def _strengths(self, known: Tensor, info: RoundInfo) -> Tensor:
-        """Λ of this round."""
-        scale = self.c * info.server_lr * info.client_lr * info.mean_steps
+    def _scale(self, server: ServerState, info: RoundInfo) -> float:
+        """Λ/F of this round, before the limit."""
         if info.adaptive:
-            scale = ADAPTIVE_STRENGTH * info.scale / max(float(known.mean()), torch.finfo(torch.float32).tiny)
-        return (known * scale).clamp_(max=STRONGEST)
+            return ADAPTIVE_STRENGTH * info.scale / max(server.numbers[curvature.MEAN], 1e-30)
+        return self.c * info.server_lr * info.client_lr * info.mean_steps
 
 
-def _norm(values: Tensor, chosen: Tensor) -> float:
-    """In float64: the certificate compares norms more closely than float32 adds up millions of squares."""
-    found = values * chosen
-    return float(torch.linalg.vector_norm(found.cpu() if found.device.type == "mps" else found, dtype=torch.float64))
+def _pulled_step(
+    server: ServerState, known: Tensor, delta: Tensor, scale: float, server_lr: float
+) -> tuple[float, float]:
+    """The step and the pull, in place; returns the norms of θ − a and of Δ over the anchored part.
+
+    Block by block, so that each stays in the processor's cache. The norms of blocks are added up in float64: the
+    certificate compares them more closely than float32 adds up millions of squares.
+    """
+    assert server.anchor is not None
+    least = server.numbers[curvature.LEAST_ANCHORED]
+    drifts, deltas = [], []
+    for block in curvature.blocks(len(known)):
+        theta, anchor, step, weight = server.theta[block], server.anchor[block], delta[block], known[block]
+        chosen = weight >= least
+        theta.add_(step, alpha=server_lr)
+        strength = (weight * scale).clamp_(max=STRONGEST)
+        theta.lerp_(anchor, strength.div_(strength + 1))
+        drifts.append(torch.linalg.vector_norm((theta - anchor).mul_(chosen)))
+        deltas.append(torch.linalg.vector_norm(step * chosen))
+    server.theta[len(known) :].add_(delta[len(known) :], alpha=server_lr)
+    return tuple(float(torch.stack(norms).cpu().double().norm()) for norms in (drifts, deltas))  # type: ignore[return-value]

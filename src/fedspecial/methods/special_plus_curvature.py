@@ -16,6 +16,8 @@ with those of the next round, since they started from the same model.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor
 
@@ -27,9 +29,13 @@ CURVATURE = "curvature"
 CURRENT = "curvature_of_this_task"
 """The sum over the rounds of the current task so far, of which `ROUNDS` had a spread."""
 ROUNDS = "rounds_with_spread"
+LEAST, LEAST_ANCHORED, MEAN, SHARE = (f"curvature/{name}" for name in ("least", "least_anchored", "mean", "share"))
+"""Numbers about F: its smallest entry, the smallest of the anchored part, its mean, the share of weights there."""
+ANCHORED = 0.1
+"""The anchored part, which the certificate covers: the weights with at least this share of the mean curvature."""
 SUM, SQUARES, COUNT = "spread/sum", "spread/squares", "spread/count"
-_BLOCK = 1 << 17
-"""About 1 MB of float64, which stays in the processor's cache."""
+_BLOCK = 1 << 15
+"""Vectors are processed in blocks that stay in the processor's cache: 256 kB of float64."""
 _RESOLUTION = 2.0**-24
 """A variance below this share of the squared mean is what float32 cannot resolve in the updates: it counts as none."""
 
@@ -43,10 +49,10 @@ def add(server: ServerState, delta: Tensor) -> None:
         server.numbers[COUNT] = 0
     total, squares = server.tensors[SUM], server.tensors[SQUARES]
     server.numbers[COUNT] += 1
-    for at in range(0, len(delta), _BLOCK):
-        part = delta[at : at + _BLOCK].to(total.device, torch.float64)
-        total[at : at + _BLOCK].add_(part)
-        squares[at : at + _BLOCK].addcmul_(part, part)
+    for block in blocks(len(delta)):
+        part = delta[block].to(total.device, torch.float64)
+        total[block].add_(part)
+        squares[block].addcmul_(part, part)
 
 
 def take(server: ServerState, length: int) -> Tensor | None:
@@ -54,14 +60,22 @@ def take(server: ServerState, length: int) -> Tensor | None:
     than two have arrived. The sums begin again."""
     if SUM not in server.tensors:
         return None
-    total, squares = server.tensors.pop(SUM)[:length], server.tensors.pop(SQUARES)[:length]
+    total, squares = (server.tensors.pop(name)[:length] for name in (SUM, SQUARES))
     count = int(server.numbers.pop(COUNT))
     if count < 2:
         return None
-    part = total.square_().div_(count)  # n times the squared mean
-    squares.sub_(part)
-    squares.masked_fill_(squares <= part.mul_(_RESOLUTION), 0.0)
-    return squares.div_(count - 1).to(server.theta.device, torch.float32)
+    variance = torch.empty(len(total), device=server.theta.device)
+    for block in blocks(len(total)):
+        part = total[block].square_().div_(count)  # n times the squared mean
+        rest = squares[block].sub_(part)
+        rest.masked_fill_(rest <= part.mul_(_RESOLUTION), 0.0)
+        variance[block] = rest.div_(count - 1)
+    return variance
+
+
+def blocks(length: int) -> Iterator[slice]:
+    """Consecutive parts of a vector."""
+    return (slice(at, min(at + _BLOCK, length)) for at in range(0, length, _BLOCK))
 
 
 def learn_curvature(server: ServerState, info: RoundInfo) -> None:
@@ -84,3 +98,14 @@ def finish_task(server: ServerState) -> None:
         new = server.per_weight.pop(CURRENT).div_(rounds)
         known = server.per_weight.get(CURVATURE)
         server.per_weight[CURVATURE] = new if known is None else known.add_(new)
+    if CURVATURE in server.per_weight:
+        _describe(server, server.per_weight[CURVATURE])
+
+
+def _describe(server: ServerState, found: Tensor) -> None:
+    """The numbers about F that a round needs; F changes only between tasks."""
+    mean = float(found.cpu().mean(dtype=torch.float64))
+    chosen = found >= ANCHORED * mean
+    server.numbers[MEAN], server.numbers[SHARE] = mean, float(chosen.cpu().double().mean())
+    server.numbers[LEAST] = float(found.min())
+    server.numbers[LEAST_ANCHORED] = float(found[chosen].min())

@@ -111,6 +111,8 @@ class SrFdil(Method):
         if "importance" not in server.tensors:
             return super().sample_clients(server, seed, task, round, clients, count)
         weights = server.tensors["importance"].numpy()
+        if len(weights) < clients:  # sites that joined since the task began count like the mean of the others
+            weights = np.pad(weights, (0, clients - len(weights)), constant_values=weights.mean())
         # The first of independent exponential waiting times with these rates; a rate of zero comes last.
         waits = stream(seed, "importance", task, round).exponential(size=clients)
         arrivals = np.divide(waits, weights, out=np.full(clients, np.inf), where=weights > 0)

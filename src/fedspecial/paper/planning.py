@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from fedspecial import methods
+from fedspecial.config import merge_settings
+from fedspecial.data import catalogue
 from fedspecial.paper.grid import StudyRequest, Tuning, grid_points, job_of, missing_domains, seconds_of
 from fedspecial.paper.registry import find
 from fedspecial.paper.scales import SCALES
@@ -57,6 +60,8 @@ def plan(
             reason = absent[where]
             if point.row.method not in methods.names():
                 reason = f"method {point.row.method}: not installed"
+            elif reason is None and not supports(request.scale, point.benchmark, point.row.method):
+                reason = f"{SCALES[request.scale][point.benchmark].label}: {point.row.method} does not support its data"
             if reason is not None:
                 skipped[reason] = None
                 continue
@@ -76,6 +81,13 @@ def plan(
             for (scale, benchmark), names in untuned.items()
         ),
     )
+
+
+@cache
+def supports(scale: str, benchmark: str, method: str) -> bool:
+    """Whether a method works on the data of a benchmark."""
+    kind = catalogue.entry(str(merge_settings(dict(SCALES[scale][benchmark].settings))["benchmark"])).kind
+    return kind is None or kind in methods.find(method).kinds
 
 
 def why_absent(scale: str, benchmark: str, data: str | None = None) -> str | None:

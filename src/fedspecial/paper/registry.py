@@ -5,11 +5,12 @@ from __future__ import annotations
 from fedspecial.errors import InputError, did_you_mean
 from fedspecial.paper import asynchrony
 from fedspecial.paper.ablations import ABLATIONS
+from fedspecial.paper.anchor import ANCHOR
 from fedspecial.paper.comparisons import COMPARISONS
 from fedspecial.paper.followups import FOLLOW_UPS
 from fedspecial.paper.spec import Study
 
-STUDIES = (*COMPARISONS, *ABLATIONS, *FOLLOW_UPS, asynchrony.STUDY)
+STUDIES = (*COMPARISONS, *ABLATIONS, *FOLLOW_UPS, asynchrony.STUDY, *ANCHOR)
 NAMES = tuple(study.name for study in STUDIES)
 
 

@@ -77,6 +77,13 @@ SCALES: Mapping[str, Mapping[str, BenchmarkAtScale]] = {
             {"benchmark": "cifar100-cpu", "rounds": 15, "eval_every": 1, "eval_cap": 500},
             seconds=25,
         ),
+        "digits-shift": BenchmarkAtScale("digits-shift", {"benchmark": "digits-shift", "eval_every": 0}, seconds=16),
+        "heart": BenchmarkAtScale("Heart disease", {"benchmark": "heart", "eval_every": 0}, seconds=3),
+        "gas-drift": BenchmarkAtScale("Gas sensor drift", {"benchmark": "gas-drift", "eval_every": 0}),
+        "spoken-digits": BenchmarkAtScale("Spoken digits", {"benchmark": "spoken-digits", "eval_every": 0}),
+        "fdu-mtl": BenchmarkAtScale(
+            "FDU-MTL", {"benchmark": "fdu-mtl", "rounds": 10, "eval_every": 0, "eval_cap": 500}
+        ),
         "digit10-resnet18": BenchmarkAtScale(
             "Digit-10, ResNet-18",
             {**_DIGITS, "cap": 1000, "eval_every": 5, "eval_cap": 500},

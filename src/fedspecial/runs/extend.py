@@ -77,7 +77,7 @@ def extend(
     names = [part if isinstance(part, str) else part.name for part in given]
     with directory.claimed(folder):
         _check_names(folder, names)
-        _check_method(settings, objects)
+        _check_settings(settings, objects)
         return continue_run(folder, settings, objects, listeners, progress, names)
 
 
@@ -96,7 +96,7 @@ def _check_names(folder: Path, names: Sequence[str]) -> None:
             raise InputError(f"domain '{name}': it is given twice")
 
 
-def _check_method(settings: Settings, objects: Objects) -> None:
+def _check_settings(settings: Settings, objects: Objects) -> None:
     from fedspecial import methods
 
     found = objects.method or methods.find(str(settings["method"]))

@@ -44,7 +44,7 @@ class FlowerEngine:
     """
     plan_json:    what the sites receive of the plan
     run:          identifier of the run
-    versions, num_requests: of an earlier start of the run, see `SiteRequests`
+    versions, num_requests, kept_versions: of an earlier start of the run, see `SiteRequests`
     collector:    what the audit log will say about the current round
     scores:       domain → site → its main metric, from the last evaluation on complete test sets
     refusals:     site → number of refused replies
@@ -59,6 +59,7 @@ class FlowerEngine:
     payloads: PayloadTracker
     versions: dict[int, str] = field(default_factory=dict)
     num_requests: int = 0
+    kept_versions: Sequence[dict[int, str]] = ()
     collector: RoundCollector = field(default_factory=RoundCollector)
     scores: dict[str, dict[str, SiteScore]] = field(default_factory=dict)
     refusals: Counter[str] = field(default_factory=Counter)
@@ -68,10 +69,11 @@ class FlowerEngine:
         self.registry = SiteRegistry(
             *(self.grid, self.plan_json, self.run, self.plan.sites, self.runner.model.layout.frozen),
             registered_only=not self.plan.policy.allow_unregistered,
+            absent=self.plan.absent,
         )
         self.requests = SiteRequests(
             *(self.grid, self.plan, self.plan_json, self.run, self.registry, self.payloads, self.refuse),
-            *(self.versions, self.num_requests, lambda: self.collector.receipt),
+            *(self.versions, self.num_requests, lambda: self.collector.receipt, self.kept_versions),
         )
         self._without_samples: set[tuple[object, int]] = set()
 
@@ -96,7 +98,8 @@ class FlowerEngine:
         self.quorum_size = self.plan.policy.quorum_size(len(able))
 
     def query(self, query: Query) -> Iterator[QueryReply]:
-        clients = list(range(len(self.plan.sites)) if query.clients is None else query.clients)
+        absent = self.plan.absent
+        clients = [c for c in (self._present if query.clients is None else query.clients) if c not in absent]
         spec = RequestSpec(wire.QUERY, query=query.name)
         for reply in in_order(clients, self.requests.with_retries(spec, clients, query.message)):
             result, problem = None, reply.problem
@@ -119,7 +122,7 @@ class FlowerEngine:
         test samples, because predictions stay at the sites. None for a domain that no site can test."""
         share = self.plan.policy.max_site_share
         found: dict[int, SiteScores] = {task: SiteScores(self.runner.objective, share) for task in tasks}
-        clients = list(range(len(self.plan.sites)))
+        clients = self._present
         spec = RequestSpec(wire.EVALUATE, tasks=tuple(tasks), cap=cap, masked=masked, complete=complete)
         for reply in in_order(clients, self.requests.with_retries(spec, clients, messages)):
             if reply.problem is not None or reply.header is None:
@@ -142,7 +145,11 @@ class FlowerEngine:
 
     @property
     def workers(self) -> int:
-        return len(self.plan.sites)
+        return len(self._present)
+
+    @property
+    def _present(self) -> list[int]:
+        return self.runner.federation.present
 
     def events(self) -> list[Event]:
         return []

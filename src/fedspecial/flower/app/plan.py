@@ -36,13 +36,17 @@ class DataSpec:
 
 @dataclass(frozen=True)
 class FederationPlan:
-    """data: the sites' own data; None for a trial"""
+    """
+    data:    the sites' own data; None for a trial
+    removed: sites that left; they keep their client numbers
+    """
 
     sites: tuple[str, ...]
     settings: Settings
     policy: RoundPolicy = field(default_factory=RoundPolicy)
     tasks: tuple[str, ...] = ()
     data: DataSpec | None = None
+    removed: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.sites:
@@ -57,6 +61,11 @@ class FederationPlan:
             raise InputError(f"clients={self.settings['clients']}: there are {len(self.sites)} sites; leave it out")
         if bool(self.tasks) != (self.data is not None):
             raise InputError("tasks, classes, shape: give all three, or none of them for a trial")
+
+    @property
+    def absent(self) -> frozenset[int]:
+        """The client numbers of the sites that left."""
+        return frozenset(map(self.sites.index, self.removed))
 
     @staticmethod
     def of_run_config(run_config: Mapping[str, Any]) -> FederationPlan:
@@ -96,9 +105,12 @@ class FederationPlan:
         # With differential privacy every update is clipped, and refusing one because of the others would cost privacy.
         given: Settings = {
             "norm_limit": 0 if "dp_clip" in self.settings else NORM_LIMIT,
-            "clients_per_round": len(self.sites),
+            "clients_per_round": len(self.sites) - len(self.removed),
         }
         given |= self.settings
+        if self.removed:
+            present = len(self.sites) - len(self.removed)
+            given["clients_per_round"] = min(int(given["clients_per_round"]), present)
         # A checkpoint after every round, because the sites keep only the client states that match the last two.
         given |= {"clients": len(self.sites), "checkpoint_seconds": 0}
         if self.data is not None:

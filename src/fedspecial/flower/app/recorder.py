@@ -63,6 +63,15 @@ class Recorder:
         position = {"task": run.position.task, "round": run.position.round, "model": self._model_before}
         about = {"format": audit.FORMAT, "key": self._signer.public, "sites": list(self.plan.sites)}
         self.append("started", {**about, **position})
+        last = run.position.task - 1
+        if run.position.round == 0 and last and self._was_refused(last):  # a task was added to a finished federation
+            self._stop_after_refusal(last)
+
+    def _was_refused(self, task: int) -> bool:
+        """Whether the gate refused the model of a task, and no operator published it."""
+        path = self.folder / "promotion" / f"task-{task}.json"
+        refused = path.exists() and not json.loads(path.read_bytes())["publish"]
+        return refused and not promoted_by_hand(self.folder, task, self._model_sha256())
 
     def listen(self, event: Event) -> None:
         if isinstance(event, UpdateRefused):

@@ -32,13 +32,15 @@ class SiteRegistry:
         sites: Sequence[str],
         frozen: str | None = None,
         registered_only: bool = True,
+        absent: Collection[int] = (),
     ) -> None:
         """
         frozen:          hash of the frozen part of the server's model, which every site must have too
         registered_only: refuse nodes without a registered name, which every node of an unprotected SuperLink is
+        absent:          clients that left the federation
         """
         self._grid, self._plan, self._run, self._sites, self._frozen = grid, plan, run, sites, frozen or ""
-        self._registered_only = registered_only
+        self._registered_only, self._absent = registered_only, absent
         self._pending: dict[str, int] = {}
         self._claims: dict[int, int] = {}
         self.sessions: dict[int, int] = {}
@@ -91,6 +93,8 @@ class SiteRegistry:
                 raise RefusedReply(wire.one_line(header.problem))
             if not 0 <= header.client < len(self._sites) or self._sites[header.client] != header.site:
                 raise RefusedReply(f"'{header.site}' is not client {header.client} of this federation")
+            if header.client in self._absent:
+                raise RefusedReply(f"'{header.site}' was removed from this federation")
             if registered != header.site and (registered or self._registered_only):
                 name = f"as '{registered}'" if registered else "without a name"
                 raise RefusedReply(f"it claims to be '{header.site}', but is registered {name}")

@@ -40,6 +40,7 @@ class SiteRequests:
     versions:     client → version of its client state at the site
     num_requests: number of request batches so far; it makes versions unique
     receipt:      the signed head of the audit log, for the sites
+    kept_versions: as `versions`, in earlier checkpoints to which the run may be set back
     refuse:       called with (client, reason, whether it belongs to a round) for each reply that is not used
     """
 
@@ -53,14 +54,16 @@ class SiteRequests:
     versions: dict[int, str] = field(default_factory=dict)
     num_requests: int = 0
     receipt: Callable[[], dict[str, Any]] = dict
+    kept_versions: Sequence[dict[int, str]] = ()
 
     def __post_init__(self) -> None:
         self._transport = Transport(self.grid, self.registry, lambda client, reason: self.refuse(client, reason, True))
-        self._checkpointed = (dict(self.versions), dict(self.versions))  # versions in the last two checkpoints
+        # Versions in the last two checkpoints, and in those to which the run may be set back.
+        self._checkpointed = [*self.kept_versions, dict(self.versions), dict(self.versions)]
 
     def checkpoint_state(self) -> dict[str, Any]:
         """Versions of the client states; the states themselves are stored by the sites."""
-        self._checkpointed = (self._checkpointed[1], dict(self.versions))
+        self._checkpointed = [*self._checkpointed, dict(self.versions)][-2 - self.plan.policy.keep_checkpoints :]
         return {
             "holders": self.payloads.to_json(),
             "versions": {str(client): version for client, version in self.versions.items()},

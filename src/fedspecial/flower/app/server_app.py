@@ -11,16 +11,16 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-import secrets
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
-from fedspecial.config import resolve
+from fedspecial.config import Settings, resolve
 from fedspecial.core.events import Event, read_events
 from fedspecial.core.files import owner_only, write_atomic
 from fedspecial.engine import checkpoint as checkpoints
@@ -33,6 +33,8 @@ from fedspecial.errors import InputError
 from fedspecial.flower.app.async_work import FlowerWork
 from fedspecial.flower.app.cards import federation_origin
 from fedspecial.flower.app.engine import FlowerEngine
+from fedspecial.flower.app.membership import FILE as MEMBERS_FILE
+from fedspecial.flower.app.membership import Membership, MembershipChangedError, apply_changes, check_unchanged
 from fedspecial.flower.app.plan import FederationPlan
 from fedspecial.flower.app.recorder import Recorder
 from fedspecial.flower.app.site_data import server_federation
@@ -40,7 +42,8 @@ from fedspecial.flower.app.site_plan import plan_for_sites
 from fedspecial.flower.app.task_control import requested_task_end
 from fedspecial.flower.app.watched_grid import FILE as SITES_FILE
 from fedspecial.flower.app.watched_grid import WatchedGrid
-from fedspecial.flower.governance.audit import read_lines
+from fedspecial.flower.governance.audit import AuditLog, read_lines
+from fedspecial.flower.governance.signing import open_signer
 from fedspecial.flower.governance.site_keys import SiteKeys
 from fedspecial.flower.logs import log_to_stderr
 from fedspecial.runs import directory
@@ -52,8 +55,6 @@ from fedspecial.runs.provenance import domain_hashes
 log = logging.getLogger("fedspecial.flower")
 
 Listener = Callable[[Event], None]
-FORMAT = 2
-"""Version of the files of a federation in a run directory."""
 
 
 def make_server_app(**settings: Any) -> ServerApp:
@@ -84,37 +85,76 @@ def serve(grid: Grid, run_config: Mapping[str, Any], listeners: tuple[Listener, 
         directory.failure_recorded(folder),
         torch_settings(resolved.config),
     ):
-        run_id = _open_federation(folder, plan)
-        _check_settings(folder, resolved.flat())
-        if (folder / "finished.json").exists():
-            log.info("%s: the run is finished", folder)
-            return folder
-        federation = server_federation(plan, resolved)
-        saved = checkpoints.load(folder / "checkpoint")
-        data = domain_hashes(federation.benchmark)
-        if saved is not None and directory.recorded_domains(folder) not in (None, data):
-            raise InputError(f"out={folder}: the data has changed since the run started (its hash differs)")
-        recorder = Recorder(folder, plan, run_id, saved.payloads.get("audit_head", "") if saved else "")
-        keys = SiteKeys(folder, plan.sites, recorder.append)
-        watched = WatchedGrid(grid, folder / SITES_FILE, plan.sites, keys.admit)
-        connect = _make_connect(watched, plan, plan_for_sites(plan, resolved), run_id, recorder)
-        run = prepare(folder, resolved, federation, None, saved, (recorder.listen, *listeners), connect)
+        while not _serve_members(grid, folder, plan, listeners):
+            log.info("%s: sites or tasks change; the run goes on from its checkpoint", folder)
+    return folder
+
+
+def _serve_members(grid: Grid, folder: Path, plan: FederationPlan, listeners: tuple[Listener, ...]) -> bool:
+    """Run what is left with the sites and tasks as they are now; False if they are to be changed before it ends."""
+    members = _open_federation(folder, plan)
+    started_with, plan = plan.sites, members.apply(plan, folder)
+    changed = plan.sites != started_with or bool(plan.removed)
+    resolved = plan.resolved()
+    _check_settings(folder, resolved.flat(), may_differ=("clients", "clients_per_round") if changed else ())
+    if _is_finished(folder, plan):
+        log.info("%s: the run is finished", folder)
+        return True
+    federation = replace(server_federation(plan, resolved), absent=plan.absent)
+    saved = checkpoints.load(folder / "checkpoint")
+    data = domain_hashes(federation.benchmark)
+    if saved is not None:
+        _record_members(folder, resolved.flat(), data)
+    recorder = Recorder(folder, plan, members.run, saved.payloads.get("audit_head", "") if saved else "")
+    keys = SiteKeys(folder, plan.sites, recorder.append)
+    watched = WatchedGrid(grid, folder / SITES_FILE, plan.sites, keys.admit)
+    connect = _make_connect(watched, plan, plan_for_sites(plan, resolved), members.run, recorder)
+    run = prepare(folder, resolved, federation, None, saved, (recorder.listen, *listeners), connect)
+
+    def ends_early(task: int, rounds: int) -> bool:
+        check_unchanged(folder)
+        return rounds > 0 and requested_task_end(folder) == task
+
+    try:
         with contextlib.closing(run.log):
-            run.quorum = lambda: recorder.engine.quorum_size
+            run.quorum, run.ends_early = lambda: recorder.engine.quorum_size, ends_early
             if run.config.asynchronous:
                 answered = saved.work.get("answered", 0) if saved else 0
                 run.work = FlowerWork(recorder.engine, answered)
-            run.ends_early = lambda task, rounds: rounds > 0 and requested_task_end(folder) == task
             # The audit log has all releases, also those of rounds that were repeated; a resume cuts the event log.
-            charged = read_lines(recorder.audit_log.path)
-            clients = federation.clients
-            run.private = private_aggregation(run.config, federation.num_tasks, clients, charged, real=True)
+            charged, present = read_lines(recorder.audit_log.path), len(federation.present)
+            run.private = private_aggregation(run.config, federation.num_tasks, present, charged, real=True)
             watched.nodes = lambda: recorder.engine.registry.nodes
             recorder.attach(run)
             _wait_for_sites(recorder.engine, plan.policy.quorum_size(resolved.config.clients_per_round))
             run_remaining(folder, resolved, run, saved, data)
-        _write_finished(folder, run, recorder)
-    return folder
+        check_unchanged(folder)
+    except MembershipChangedError:
+        return False
+    _write_finished(folder, run, recorder)
+    return True
+
+
+def _is_finished(folder: Path, plan: FederationPlan) -> bool:
+    """Whether all tasks were learned; a task that was added later makes a finished run unfinished."""
+    path = folder / "finished.json"
+    if not path.exists():
+        return False
+    if not plan.tasks or len(json.loads(path.read_bytes())["matrix"]) == len(plan.tasks):
+        return True
+    path.unlink()
+    (folder / "result.json").unlink(missing_ok=True)
+    return False
+
+
+def _record_members(folder: Path, settings: Settings, data: dict[str, str]) -> None:
+    """Write the settings and the hashes of the tasks again, after sites or tasks were added."""
+    about = directory.about(folder)
+    known = about.get("data", data)
+    if list(data.items())[: len(known)] != list(known.items()):
+        raise InputError(f"out={folder}: the data has changed since the run started (its hash differs)")
+    kept = {key: value for key, value in about.items() if key not in ("format", "data_sha256")}
+    directory.write_settings(folder, settings, {**kept, "data": data})
 
 
 @contextlib.contextmanager
@@ -134,7 +174,7 @@ def _run_directory(folder: Path, plan: FederationPlan) -> Iterator[None]:
 
 def _wait_for_sites(engine: FlowerEngine, quorum: int) -> None:
     """Wait for all sites; start without the missing ones if the others are a quorum."""
-    seconds, sites = engine.plan.policy.wait_seconds, range(len(engine.plan.sites))
+    seconds, sites = engine.plan.policy.wait_seconds, engine.runner.federation.present
     connected = engine.registry.wait(sites, len(sites), seconds)
     if len(connected) < quorum:
         raise InputError(f"wait_seconds={seconds:g}: only {len(connected)} sites connected, a round needs {quorum}")
@@ -144,15 +184,22 @@ def _make_connect(
     grid: Grid, plan: FederationPlan, plan_json: str, run_id: str, recorder: Recorder
 ) -> Callable[[ClientRunner, Checkpointer, Checkpoint | None], FlowerEngine]:
     def connect(runner: ClientRunner, checkpointer: Checkpointer, saved: Checkpoint | None) -> FlowerEngine:
+        checkpointer.keep = plan.policy.keep_checkpoints
         kept = saved.payloads if saved else {}
-        versions = {int(client): version for client, version in kept.get("versions", {}).items()}
+        versions = _versions(kept)
+        earlier = [_versions(found.payloads) for found in checkpoints.kept(checkpointer.folder)]
         payloads, num_requests = PayloadTracker(kept.get("holders")), kept.get("num_requests", 0)
         recorder.engine = FlowerEngine(
-            grid, plan, plan_json, run_id, runner, payloads, versions, num_requests, recorder.collector
+            *(grid, plan, plan_json, run_id, runner, payloads, versions, num_requests, earlier, recorder.collector)
         )
         return recorder.engine
 
     return connect
+
+
+def _versions(payloads: Mapping[str, Any]) -> dict[int, str]:
+    """Client → version of its client state, in a checkpoint."""
+    return {int(client): version for client, version in payloads.get("versions", {}).items()}
 
 
 def _write_finished(folder: Path, run: Run, recorder: Recorder) -> None:
@@ -169,30 +216,26 @@ def _write_finished(folder: Path, run: Run, recorder: Recorder) -> None:
     write_atomic(folder / "finished.json", (json.dumps(content, indent=1) + "\n").encode())
 
 
-def _open_federation(folder: Path, plan: FederationPlan) -> str:
-    """The identifier of the run. The order of sites, tasks and classes must not change, since it numbers them."""
-    path = folder / "federation.json"
-    order = {"sites": plan.sites, "tasks": plan.tasks, "classes": plan.data.classes if plan.data else ()}
-    if not path.exists():
+def _open_federation(folder: Path, plan: FederationPlan) -> Membership:
+    """The sites and tasks of the run, after the changes that were requested."""
+    if not (folder / MEMBERS_FILE).exists():
         if (folder / "events.jsonl").exists():
             raise InputError(f"out={folder}: it contains a run that is not a federation; choose another folder")
-        content = {"format": FORMAT, "run": secrets.token_hex(8), **order}
-        write_atomic(path, json.dumps(content).encode())
-    found = json.loads(path.read_bytes())
-    if (version := found.get("format", 1)) != FORMAT:
-        raise InputError(
-            f"out={folder}: it contains a federation of format {version}; this version of fedspecial reads format "
-            f"{FORMAT}; choose another folder"
-        )
-    for key, names in order.items():
-        if tuple(found[key]) != names:
-            given = ",".join(names)
-            raise InputError(f"out={folder}: it contains a run with {key}={','.join(found[key])}, not {key}={given}")
-    return str(found["run"])
+        Membership.of(plan).write(folder)
+    members, log_path = Membership.read(folder), folder / "audit.jsonl"
+    members.apply(plan, folder)
+
+    def audited() -> set[str]:
+        return {str(line["id"]) for line in read_lines(log_path) if "id" in line} if log_path.exists() else set()
+
+    def append(event: str, fields: dict[str, Any]) -> None:
+        AuditLog(log_path, open_signer(folder)).append(event, fields)
+
+    return apply_changes(folder, members, audited, append)
 
 
-def _check_settings(folder: Path, settings: Mapping[str, Any]) -> None:
+def _check_settings(folder: Path, settings: Mapping[str, Any], may_differ: Collection[str] = ()) -> None:
     found = resolve(directory.settings(folder)).flat()
     for key, value in settings.items():
-        if key != "out" and found.get(key) != value:
+        if key != "out" and key not in may_differ and found.get(key) != value:
             raise InputError(f"out={folder}: it contains a run with {key}={found.get(key)}, not {key}={value}")

@@ -30,6 +30,7 @@ class RoundPolicy:
     allow_unregistered:  accept nodes that are registered under no name at the SuperLink (a trial without keys)
     on_refused_model:    if the promotion gate refuses the model of a task: end the run, so that an operator decides
                          (stop), or take it as the base of the next task (continue)
+    keep_checkpoints:    how many rounds `fedspecial flower rollback` can go back to; 0: none
     max_drop, max_site_drop, allow_unknown, min_accuracy, above_chance, min_tested, max_site_share:
                          limits of the promotion gate, see `PromotionLimits`
     """
@@ -43,6 +44,7 @@ class RoundPolicy:
     max_reply_megabytes: float = 2000.0
     allow_unregistered: bool = False
     on_refused_model: OnRefusedModel = "stop"
+    keep_checkpoints: int = 5
     max_drop: float = 0.02
     max_site_drop: float = 0.05
     allow_unknown: bool = False
@@ -63,8 +65,9 @@ class RoundPolicy:
             raise InputError(
                 f"on_refused_model={self.on_refused_model}: expected {', '.join(get_args(OnRefusedModel))}"
             )
-        if self.retries < 0:
-            raise InputError(f"retries={self.retries}: must be 0 or more")
+        for name in ("retries", "keep_checkpoints"):
+            if getattr(self, name) < 0:
+                raise InputError(f"{name}={getattr(self, name)}: must be 0 or more")
         for name in ("reply_seconds", "grace_seconds", "wait_seconds", "max_reply_megabytes"):
             if not getattr(self, name) > 0:
                 raise InputError(f"{name}={getattr(self, name):g}: must be above 0")

@@ -1,0 +1,145 @@
+"""The sites and tasks of a federation, which may change while it lives. Needs neither Flower nor torch.
+
+``federation.json`` lists sites and tasks in the order in which they came. A position in the list of sites is the client
+number for ever: a site that left keeps its number and is listed in `removed`. An operator's request is a file in
+``changes/``; the server applies requests between rounds, or when it is started again, each as a line of the audit log.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from fedspecial.core.files import write_atomic
+from fedspecial.errors import InputError
+from fedspecial.flower.app.plan import FederationPlan
+from fedspecial.flower.app.task_control import check_federation
+from fedspecial.flower.governance.site_settings import check_plain_names
+
+FORMAT = 3
+"""Version of federation.json. Format 2 had no removed sites and is read, too."""
+FILE, CHANGES = "federation.json", "changes"
+Kind = Literal["task_added", "site_added", "site_removed"]
+
+
+class MembershipChangedError(Exception):
+    """Sites or tasks are to be changed; the server goes on from its checkpoint with the new lists."""
+
+
+@dataclass(frozen=True)
+class Membership:
+    """The content of federation.json; `run` is the identifier of the run."""
+
+    run: str
+    sites: tuple[str, ...]
+    tasks: tuple[str, ...]
+    classes: tuple[str, ...]
+    removed: tuple[str, ...] = ()
+
+    @staticmethod
+    def of(plan: FederationPlan) -> Membership:
+        classes = plan.data.classes if plan.data else ()
+        return Membership(secrets.token_hex(8), plan.sites, plan.tasks, classes, plan.removed)
+
+    @staticmethod
+    def read(folder: Path) -> Membership:
+        found = json.loads((folder / FILE).read_bytes())
+        if (version := found.pop("format", 1)) not in (2, FORMAT):
+            raise InputError(
+                f"out={folder}: it contains a federation of format {version}; this version of fedspecial reads the "
+                f"formats 2 and {FORMAT}; choose another folder"
+            )
+        names = (tuple(found.get(key, ())) for key in ("sites", "tasks", "classes", "removed"))
+        return Membership(str(found["run"]), *names)
+
+    def write(self, folder: Path) -> None:
+        write_atomic(folder / FILE, json.dumps({"format": FORMAT, **asdict(self)}).encode())
+
+    def apply(self, plan: FederationPlan, folder: Path) -> FederationPlan:
+        """The plan with the sites and tasks as they are now; the run config may name those of the start."""
+        given = {"sites": plan.sites, "tasks": plan.tasks, "classes": plan.data.classes if plan.data else ()}
+        for key, names in given.items():
+            known = getattr(self, key)
+            if known[: len(names)] != names or (key == "classes" and known != names):
+                shown = ",".join(names)
+                raise InputError(f"out={folder}: it contains a run with {key}={','.join(known)}, not {key}={shown}")
+        if self.sites == plan.sites and not self.removed:
+            return replace(plan, tasks=self.tasks)
+        settings = {key: value for key, value in plan.settings.items() if key != "clients"}
+        return replace(plan, sites=self.sites, tasks=self.tasks, removed=self.removed, settings=settings)
+
+    def changed(self, kind: Kind, name: str) -> Membership:
+        """With one task or site more, or one site less; raises InputError where this is impossible."""
+        if kind == "task_added":
+            if name in self.tasks:
+                raise InputError(f"task '{name}': the federation has it already ({', '.join(self.tasks)})")
+            return replace(self, tasks=(*self.tasks, name))
+        if kind == "site_added":
+            if name in self.sites:
+                left = " and it left; its number is not used again" if name in self.removed else ""
+                raise InputError(f"site '{name}': the federation has this name already{left}; give another one")
+            return replace(self, sites=(*self.sites, name))
+        if name not in self.sites or name in self.removed:
+            present = ", ".join(site for site in self.sites if site not in self.removed)
+            raise InputError(f"site '{name}': not a site of this federation (its sites: {present})")
+        if len(self.sites) - len(self.removed) == 1:
+            raise InputError(f"site '{name}': it is the last site of the federation")
+        return replace(self, removed=(*self.removed, name))
+
+
+def request_change(folder: Path, kind: Kind, name: str) -> None:
+    """Ask the server for a change; it is checked against the federation and the requests that wait already."""
+    check_federation(folder)
+    check_plain_names("tasks" if kind == "task_added" else "sites", (name,))
+    expected = Membership.read(folder)
+    if not expected.tasks:
+        raise InputError(
+            f"{folder}: this federation is a trial, which divides a benchmark among its sites; one with data of its "
+            "sites can change"
+        )
+    for _, request in _requests(folder):
+        expected = expected.changed(request["change"], request["name"])
+    expected.changed(kind, name)
+    content = {"id": secrets.token_hex(8), "change": kind, "name": name}
+    (folder / CHANGES).mkdir(exist_ok=True)
+    write_atomic(folder / CHANGES / f"{time.time_ns():020d}.json", json.dumps(content).encode())
+
+
+def check_unchanged(folder: Path) -> None:
+    """Raise `MembershipChangedError` if a request waits."""
+    if _requests(folder):
+        raise MembershipChangedError
+
+
+def apply_changes(
+    folder: Path, found: Membership, audited: Callable[[], set[str]], append: Callable[[str, dict[str, Any]], None]
+) -> Membership:
+    """Apply the requests that wait, each with a line of the audit log, which a crash in between does not repeat.
+
+    audited: the identifiers of the changes that the log has · append: writes a line
+    """
+    for path, request in _requests(folder):
+        kind, name = request["change"], request["name"]
+        new = found
+        if not _is_applied(found, kind, name):
+            new = found.changed(kind, name)
+        number = {"task": new.tasks.index(name) + 1} if kind == "task_added" else {"client": new.sites.index(name)}
+        if request["id"] not in audited():
+            append(kind, {"id": request["id"], "name": name, **number})
+        new.write(folder)
+        path.unlink()
+        found = new
+    return found
+
+
+def _is_applied(found: Membership, kind: Kind, name: str) -> bool:
+    return name in {"task_added": found.tasks, "site_added": found.sites, "site_removed": found.removed}[kind]
+
+
+def _requests(folder: Path) -> list[tuple[Path, dict[str, Any]]]:
+    return [(path, json.loads(path.read_bytes())) for path in sorted((folder / CHANGES).glob("*.json"))]
