@@ -28,6 +28,7 @@ VALUES = frozenset(
         *("cap", "holdout", "image_size", "on_bad", "partition", "alpha", "min_per_client", "shared_proportions"),
         *("client_lr", "client_lr_decay", "client_lr_reset", "optimizer", "momentum", "weight_decay"),
         *("batch_norm", "bank_temperature", "bank_size", "width", "precision", "deterministic", "threads", "estimate"),
+        *("stream", "blend_rounds", "stagger_rounds", "repeats", "detect"),
     }
 )
 NAMED = ("method", "model", "objective", "benchmark")
@@ -43,6 +44,7 @@ SERVER_ONLY = frozenset(
         *("mode", "buffer", "staleness", "staleness_exponent", "staleness_hinge", "max_staleness"),
         *("staleness_normalise", "scale_steps", "latency", "latency_seconds", "latency_spread", "client_speed"),
         *("availability", "drop_rate", "deadline_seconds", "min_updates", "over_select"),
+        *("detect_threshold", "detect_pause"),
         *("dp_clip", "dp_noise_multiplier", "dp_epsilon", "dp_delta", "eval_every", "eval_cap", "checkpoint_seconds"),
     }
 )
