@@ -91,7 +91,7 @@ def test_a_result_is_one_line_in_a_console(tmp_path: Path) -> None:
     assert repr(result).startswith(f"<Result: fedavg on blobs, seed 25: ACC {100 * result.acc:.2f}, BWT ")
     assert "(per cent)" in repr(result)
     comparison = Comparison(tmp_path, {"fedavg": [result], "special": [result]})
-    assert repr(comparison) == f"<Comparison of fedavg, special with 1 seeds in {tmp_path}>"
+    assert repr(comparison) == f"<Comparison of fedavg, special; seeds: 25; in {tmp_path}>"
 
 
 class Reader(HTMLParser):

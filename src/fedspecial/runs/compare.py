@@ -62,8 +62,9 @@ class Comparison:
         return comparison_html(self.results)
 
     def __repr__(self) -> str:
-        seeds = {result.seed for results in self.results.values() for result in results}
-        return f"<Comparison of {', '.join(self.results)} with {len(seeds)} seeds in {self.folder}>"
+        seeds = sorted({result.seed for results in self.results.values() for result in results})
+        named = ", ".join(map(str, seeds))
+        return f"<Comparison of {', '.join(self.results)}; seeds: {named}; in {self.folder}>"
 
     def __str__(self) -> str:
         from fedspecial.report.comparison import markdown
