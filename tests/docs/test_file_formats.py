@@ -9,13 +9,18 @@ from pathlib import Path
 import pytest
 
 import fedspecial
-from fedspecial.core import clock_events, events, extension
+from fedspecial.core import clock_events, events, extension, stream_events
 from fedspecial.report.result import Result
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "file-formats.md").read_text(encoding="utf-8")
 EVENTS = [
     cls
-    for cls in (*vars(events).values(), *vars(clock_events).values(), extension.RunExtended)
+    for cls in (
+        *vars(events).values(),
+        *vars(clock_events).values(),
+        *vars(stream_events).values(),
+        extension.RunExtended,
+    )
     if dataclasses.is_dataclass(cls) and isinstance(cls, type) and isinstance(getattr(cls, "event", None), str)
 ]
 
