@@ -27,7 +27,8 @@ KEYS = {
     *("client_memory_bytes", "client_memory_paper_bytes"),
     *("lam", "mu", "drift", "model_sha256", "refused_updates", "rounds_held"),
     *("matrix_masked", "acc_masked", "bwt_masked", "objective", "metric", "metrics", "notes", "warnings"),
-    *("missing_classes", "privacy"),
+    *("missing_classes", "privacy", "stream", "points", "average_over_time", "worst_over_time", "forgetting_over_time"),
+    *("server_lrs", "detection"),
 }
 
 HELP = """

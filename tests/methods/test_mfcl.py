@@ -90,8 +90,9 @@ def second_task(folder: Path, benchmark: Benchmark | None = None, **settings: An
     run = learn_first_task(begin(folder, "mfcl", benchmark or images(), **{**CNN, **SMALL, **settings}))
     loop._end_task(run, 1)
     loop._begin_task(run, 2)
-    message, rows = run.method.broadcast(run.server, 0, 2, 0), run.federation.rows(2, 0)[:6]
-    context = run.engine.runner._context(0, message, ClientState(), rows, 0.1)  # type: ignore[attr-defined]
+    message, own = run.method.broadcast(run.server, 0, 2, 0), run.federation.client_samples(2, 0)
+    rows = own.rows[:6]
+    context = run.engine.runner._context(0, message, ClientState(), replace(own, rows=rows), 0.1)  # type: ignore[attr-defined]
     context.positions = torch.arange(6)
     return SecondTask(run, context, *context.data.batch(torch.from_numpy(rows)))
 

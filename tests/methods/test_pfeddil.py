@@ -6,7 +6,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from pydantic.dataclasses import dataclass
@@ -315,7 +314,7 @@ def test_the_weights_of_the_gate_are_a_distribution() -> None:
 def predicted(run: Any, owned: list[int], task: int) -> torch.Tensor:
     message = Broadcast(task, 0, slots.contents(run.server, owned), numbers=slots.known_classes(run.server, owned))
     runner = run.engine.runner
-    context = runner._context(0, message, ClientState(), np.empty(0, dtype=np.int64))
+    context = runner._context(0, message, ClientState(), run.federation.client_samples(1, 0))
     context.positions = torch.arange(10)
     runner.model.module.eval()
     with torch.no_grad():
@@ -549,7 +548,7 @@ def digits(folder: Path, **settings: Any) -> Any:
 def familiarity(run: Any, x: torch.Tensor) -> torch.Tensor:
     """a_s(x) of every slot of client 0; slots × samples."""
     message = run.method.eval_broadcast(run.server, 0, run.federation.num_tasks)
-    context = run.engine.runner._context(0, message, ClientState(), np.empty(0, dtype=np.int64))
+    context = run.engine.runner._context(0, message, ClientState(), run.federation.client_samples(1, 0))
     context.model.module.eval()
     found = []
     for slot, classes in slots.read_classes(message.numbers).items():

@@ -116,7 +116,7 @@ def _serve_members(grid: Grid, folder: Path, plan: FederationPlan, listeners: tu
         return rounds > 0 and requested_task_end(folder) == task
 
     try:
-        with contextlib.closing(run.log):
+        with contextlib.closing(run.log), contextlib.closing(watched):
             run.quorum, run.ends_early = lambda: recorder.engine.quorum_size, ends_early
             if run.config.asynchronous:
                 answered = saved.work.get("answered", 0) if saved else 0

@@ -33,13 +33,19 @@ class WatchedGrid(Grid):
         self._sent: dict[str, tuple[int, float]] = {}
         self._answered: dict[str, dict[str, Any]] = {}
         self._written, self._connected = float("-inf"), frozenset[str]()
-        self._looked = float("-inf")
+        self._looked, self._registered = float("-inf"), set[int]()
 
     def get_nodes(self) -> Any:
         found = [node for node in self._grid.get_nodes() if self._admit(node.name, node.public_key)]
-        self._write({node.node_id for node in found})
+        self._registered = {node.node_id for node in found}
+        self._write()
         self._looked = time.monotonic()
         return found
+
+    def close(self) -> None:
+        """Write what has happened since the file was last written."""
+        self._written = float("-inf")
+        self._write()
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
         messages = list(messages)
@@ -64,9 +70,9 @@ class WatchedGrid(Grid):
     def _site_at(self, node: int) -> str | None:
         return next((self._sites[client] for client, at in self.nodes().items() if at == node), None)
 
-    def _write(self, registered: set[int]) -> None:
+    def _write(self) -> None:
         nodes = dict(self.nodes())
-        connected = frozenset(site for client, site in enumerate(self._sites) if nodes.get(client) in registered)
+        connected = frozenset(site for client, site in enumerate(self._sites) if nodes.get(client) in self._registered)
         if connected == self._connected and time.monotonic() - self._written < _WRITE_SECONDS:
             return
         self._written, self._connected, now = time.monotonic(), connected, time.time()
