@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from fedspecial.cli.tables import detection_line
 from fedspecial.config import Config
 from fedspecial.core.events import of_kind, read_events
 from fedspecial.core.messages import ServerState
@@ -74,6 +75,19 @@ def test_delays_false_alarms_and_missed_borders_by_hand() -> None:
     assert found.false_alarms_per_100 == 2.5
     assert found.mean_delay == 2.5
     assert found.missed == 1
+
+
+@pytest.mark.parametrize(
+    ("delays", "false_alarms", "line"),
+    [
+        ([1, None, 3], [12], "borders detected: 2 of 3 (after 1, 3 rounds)   false alarms: 1 (2.5 per 100 rounds)"),
+        ([None], [], "borders detected: 0 of 1   false alarms: 0 (0.0 per 100 rounds)"),
+    ],
+)
+def test_detection_is_summarized_in_one_line(delays: list[int | None], false_alarms: list[int], line: str) -> None:
+    rate = 100 * len(false_alarms) / 40
+    found = {"delays": delays, "false_alarms": false_alarms, "false_alarms_per_100_rounds": rate}
+    assert detection_line(found) == line
 
 
 def test_in_a_blend_a_border_may_be_found_before_its_middle() -> None:

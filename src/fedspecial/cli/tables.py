@@ -44,11 +44,11 @@ def result_line(result: Result) -> str:
 
 def detection_line(found: Mapping[str, Any]) -> str:
     """How well tasks were detected, in one line."""
-    delays = ", ".join("missed" if delay is None else str(delay) for delay in found["delays"])
-    number = len(found["false_alarms"])
+    delays = [delay for delay in found["delays"] if delay is not None]
+    rounds = f" (after {', '.join(map(str, delays))} rounds)" if delays else ""
     return (
-        f"detected {len(found['delays']) - found['missed_borders']} of {len(found['delays'])} borders after "
-        f"{delays or 'no'} rounds, false alarms: {number} ({found['false_alarms_per_100_rounds']:.1f} per 100 rounds)"
+        f"borders detected: {len(delays)} of {len(found['delays'])}{rounds}   "
+        f"false alarms: {len(found['false_alarms'])} ({found['false_alarms_per_100_rounds']:.1f} per 100 rounds)"
     )
 
 
