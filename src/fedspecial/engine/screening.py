@@ -7,7 +7,9 @@ With L: `norm_limit`, δ_m: a vector of client m's update, θ: the vector that i
     ‖δ_m‖ > 10⁶ · max(1, ‖θ‖)                                  (for small federations in their first rounds)
 
 Earlier tasks do not count: updates get small while a task is learned, and the first ones of the next task are honestly
-many times larger. A median of 0 says nothing and is not used. Only accepted updates count as a client's last five.
+many times larger. An honest update that diverged is refused, too: a last batch of two samples in a BatchNorm layer made
+some 50 times as large as the others, mostly in the running variance. A median of 0 says nothing and is not used. Only
+accepted updates count as a client's last five.
 """
 
 from __future__ import annotations

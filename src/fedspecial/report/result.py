@@ -154,7 +154,7 @@ def result_of(events: Sequence[dict[str, Any]]) -> Result:
     further = {name: [_known(row["metrics"].get(name, []), tasks) for row in finished] for name in names}
     measured = [len(row["accuracy"]) for row in finished]
     # With the data of all domains in every task there is no earlier domain that could be forgotten.
-    in_sequence = [] if started.get("all_domains") else matrix
+    in_sequence, visits = ([], None) if started.get("all_domains") else (matrix, visits)
     anchored = [r for r in rounds if r["lam"] is not None]
     missing = {
         event["name"]: found for event in of_kind(events, "task_started") if (found := event.get("missing_classes"))
