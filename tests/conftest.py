@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import multiprocessing
 import os
 import signal
@@ -40,6 +41,16 @@ PRELOADED = [
     "fedspecial.engine.workers",
     "fedspecial.methods.srfdil",
 ]
+
+
+@pytest.fixture(autouse=True)
+def _enabled_logs() -> Iterator[None]:
+    """Libraries that configure logging in one test would switch off the logs that another test reads."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("fedspecial", "fedspecial.flower"):
+            patch.setattr(logging.getLogger(name), "disabled", False)
+            patch.setattr(logging.getLogger(name), "propagate", True)
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)
