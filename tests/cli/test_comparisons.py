@@ -9,6 +9,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -103,9 +105,9 @@ def test_a_folder_that_is_not_a_run_directory_is_refused(
     assert [path.name for path in tmp_path.rglob("*")] == ["fedavg-26", "thesis.tex"]
 
 
-@pytest.mark.slow
-def test_ctrl_c_stops_all_runs_and_prints_how_to_continue(command: list[str], folder: Path, tmp_path: Path) -> None:
-    out = tmp_path / "runs"
+@contextmanager
+def long_comparison(command: list[str], folder: Path, out: Path) -> Iterator[subprocess.Popen[str]]:
+    """A comparison in a process of its own that has begun its first run, which has many rounds left."""
     arguments = [str(out) if part == str(folder) else "rounds=200" if part == "rounds=3" else part for part in command]
     process = subprocess.Popen(
         [sys.executable, "-m", "fedspecial.cli.main", *arguments],
@@ -117,11 +119,40 @@ def test_ctrl_c_stops_all_runs_and_prints_how_to_continue(command: list[str], fo
         while not (out / "special-25" / "checkpoint" / "checkpoint.json").exists():
             assert process.poll() is None
             time.sleep(0.05)
-        process.send_signal(signal.SIGINT)
-        _, output = process.communicate(timeout=240)
+        yield process
     finally:
         process.kill()
+
+
+@pytest.mark.slow
+def test_ctrl_c_stops_all_runs_and_prints_how_to_continue(command: list[str], folder: Path, tmp_path: Path) -> None:
+    out = tmp_path / "runs"
+    with long_comparison(command, folder, out) as process:
+        process.send_signal(signal.SIGINT)
+        _, output = process.communicate(timeout=240)
     assert process.returncode == 130
     assert output.strip() == f"stopped; continue with the same command and --out {out}"
     assert runs_in(out) == {"special-25"}
     shutil.rmtree(out)
+
+
+def is_running(process: str) -> bool:
+    """Whether a process exists and has not ended; one that has ended stays in /proc until its parent notices."""
+    try:
+        return "State:\tZ" not in Path(f"/proc/{process}/status").read_text()
+    except OSError:
+        return False
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="reads /proc")
+def test_the_runs_of_a_comparison_that_was_killed_end_too(command: list[str], folder: Path, tmp_path: Path) -> None:
+    out = tmp_path / "runs"
+    with long_comparison(command, folder, out) as process:
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        process.send_signal(signal.SIGKILL)
+        process.communicate(timeout=240)
+    assert children
+    while any(map(is_running, children)):
+        assert not (out / "special-25" / "result.json").exists(), "the run went on to its end"
+        time.sleep(0.05)

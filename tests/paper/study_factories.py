@@ -18,7 +18,7 @@ from fedspecial.runs.jobs import Job
 
 Matrix = list[list[float]]
 NO_RECORDS = Path("no records of searches")
-ABSENT = ("vlcs", "dn4il", "glue", "cifar100", "digit10-resnet18")
+ABSENT = ("vlcs", "dn4il", "glue", "cifar100", "digit10-resnet18", "digit10-transposed", "gas-drift", "spoken-digits")
 TASKS = ["usps", "svhn", "femnist", "mnist"]
 
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -19,6 +22,7 @@ from fedspecial.paper.tuning_records import (
     TriedPoint,
     choose,
     finished_search,
+    further_runs,
     path_of,
     read_tuning,
     write_record,
@@ -44,8 +48,8 @@ def test_every_method_has_a_grid_with_the_learning_rate_and_the_same_number_of_p
 def test_every_search_has_the_same_number_of_runs_on_held_out_data(benchmark: str, tmp_path: Path) -> None:
     for method in methods_on("cpu", benchmark):
         search = search_of("cpu", benchmark, method, tmp_path)
-        runs = [job for jobs in search.jobs for job in jobs]
-        assert len({job.folder for job in runs}) == grids().points * len(grids().seeds)
+        runs = [*search.first_runs, *search.further_runs(search.finalists([0.5] * grids().points))]
+        assert len({job.folder for job in runs}) == grids().points + grids().finalists * (len(grids().seeds) - 1)
         assert {job.settings["holdout"] for job in runs} == {grids().holdout}
 
 
@@ -69,6 +73,35 @@ def test_the_best_mean_on_held_out_samples_is_chosen_and_equal_points_by_the_wri
     assert choose(tried(x1=0.5, x2=0.7, x3=0.6), {"lam": 0.1}) == {"lam": 0.2}
     assert choose(tried(x1=0.7, x2=0.7, x3=0.7), {"lam": 0.2}) == {"lam": 0.2}, "the preset's value"
     assert choose(tried(x1=0.7, x2=0.7, x3=0.6), {"lam": 0.3}) == {"lam": 0.1}, "the first of the grid"
+
+
+def test_only_the_best_points_with_the_first_seed_are_run_with_all_and_one_of_them_is_chosen(tmp_path: Path) -> None:
+    search = search_of("tiny", "digits-shift", "special", tmp_path)
+    first = [0.1, 0.9, 0.2, 0.8, 0.3, 0.7, 0.7, 0.1, 0.1]
+    assert search.finalists(first) == [1, 3, 5], "of equal points, the first of the grid"
+    second = {1: 0.1, 3: 0.5, 5: 0.2}
+    acc = {search.jobs[at][0].folder: value for at, value in enumerate(first)}
+    assert further_runs(search, lambda folder: None) is None
+    assert further_runs(search, reader(acc)) == [search.jobs[at][1] for at in second]
+    assert finished_search(search, reader(acc)) is None, "the second seed is missing"
+    tried = finished_search(search, reader({**acc, **{search.jobs[at][1].folder: v for at, v in second.items()}}))
+    assert tried is not None
+    assert [len(point.acc) for point in tried] == [1, 2, 1, 2, 1, 2, 1, 1, 1]
+    # Means of the finalists: 0.5, 0.65, 0.45; point 1 has the highest value with one seed.
+    assert choose(tried, {}) == search.points[3]
+
+
+def reader(acc: dict[Path, float]) -> Callable[[Path], Any]:
+    return lambda folder: SimpleNamespace(acc=acc[folder], bwt=None) if folder in acc else None
+
+
+def test_the_transposed_benchmark_takes_the_settings_of_the_upright_one(tmp_path: Path) -> None:
+    search = search_of("cpu", "digit10", "special", tmp_path)
+    write_record(tmp_path, search, [TriedPoint(p, (0.5, 0.5), (None, None)) for p in search.points], VERSIONS)
+    tuning = read_tuning(tmp_path)
+    assert tuning["cpu", "digit10-transposed"] == tuning["cpu", "digit10"]
+    with pytest.raises(InputError, match="'digit10-transposed': not searched; it takes the settings of digit10"):
+        searches("cpu", ["digit10-transposed"], None, tmp_path, None)
 
 
 def recorded(folder: Path, method: str = "special", best: int = 4) -> None:
@@ -131,7 +164,8 @@ def test_committed_records_are_those_of_the_current_grids(path: Path) -> None:
         tried = [TriedPoint(p["settings"], tuple(p["acc"]), tuple(p["bwt"])) for p in found["points"]]
         assert [point.settings for point in tried] == list(points(method, benchmark, scale))
         assert found["seeds"] == list(grids().seeds)
-        assert all(len(point.acc) == len(found["seeds"]) for point in tried)
+        complete = [len(point.acc) == len(found["seeds"]) for point in tried]
+        assert sum(complete) in {grids().finalists, grids().points}, "older searches ran all points with all seeds"
         assert found["chosen"] == choose(tried, default_settings(method, benchmark, scale))
 
 
@@ -146,11 +180,11 @@ def test_the_plan_lists_runs_hours_and_disk_and_runs_nothing(fork: Fork, tmp_pat
     options = ["--scale", "tiny", "--out", tmp_path / "out", "--results", tmp_path / "results", "--plan"]
     outcome = fork("study", "tune-all", "digits-shift", "--methods", "special,fedavg", *options)
     assert outcome.code == 0, outcome.stderr
-    assert "36 runs: fedavg 18, special 18" in outcome.stdout
-    assert "0 finished, 36 left: about 0.0" in outcome.stdout
-    assert "core hours, 36 MB of disk" in outcome.stdout
+    assert "24 runs: fedavg 12, special 12" in outcome.stdout
+    assert "0 finished, 24 left: about 0.0" in outcome.stdout
+    assert "core hours, 24 MB of disk" in outcome.stdout
     studies = fork("study", "main", *options)
-    assert "55 runs: " in studies.stdout
+    assert "70 runs: " in studies.stdout
     assert "no search was recorded for fedavg" in studies.stderr
     assert list(tmp_path.iterdir()) == []
 

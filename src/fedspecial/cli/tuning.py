@@ -35,48 +35,66 @@ def tune_all(
 ) -> None:
     """Search the settings of every method with the same number of runs, and write what was found to `results`."""
     from fedspecial.paper.scales import SCALES
-    from fedspecial.paper.tuning import grids, searches
+    from fedspecial.paper.tuning import searches
 
     found, skipped = searches(scale, benchmarks, methods, folder, data)
     for line in skipped:
         err.print(f"skipped: {line}", markup=False)
-    planned = [replace(job, settings={**job.settings, **execution}) for job in _by_seed(found)]
-    seconds = [search.seconds for _ in grids().seeds for search in found for _ in search.points]
     if only_plan:
-        for search in found:
-            _print_search(search)
-        print_plan(planned, seconds, known=all(SCALES[scale][search.benchmark].seconds for search in found))
+        runs = [_planned_runs(search) for search in found]
+        for search, planned in zip(found, runs, strict=True):
+            _print_search(search, len(planned))
+        seconds = [search.seconds for search, planned in zip(found, runs, strict=True) for _ in planned]
+        known = all(SCALES[scale][search.benchmark].seconds for search in found)
+        print_plan([job for planned in runs for job in planned], seconds, known=known)
         return
-    try:
-        run_jobs(planned, seconds, jobs)
-    finally:
-        _write_records(found, results)
+    # One benchmark after the other, so that a search that is stopped has written the records of some of them.
+    for benchmark in dict.fromkeys(search.benchmark for search in found):
+        here = [search for search in found if search.benchmark == benchmark]
+        try:
+            _run(here, [search.first_runs for search in here], jobs, execution)
+            _run(here, [_further_runs(search) or [] for search in here], jobs, execution)
+        finally:
+            _write_records(here, results)
 
 
-def _by_seed(found: Sequence[Search]) -> list[Job]:
-    """All runs, those with the first seed first."""
+def _run(found: Sequence[Search], runs: Sequence[Sequence[Job]], parallel: int | None, execution: Settings) -> None:
+    jobs = [replace(job, settings={**job.settings, **execution}) for planned in runs for job in planned]
+    run_jobs(jobs, [search.seconds for search, planned in zip(found, runs, strict=True) for _ in planned], parallel)
+
+
+def _finished(folder: Path) -> Result | None:
+    from fedspecial.runs import directory
+
+    return directory.finished(folder) if folder.exists() else None
+
+
+def _further_runs(search: Search) -> list[Job] | None:
+    from fedspecial.paper.tuning_records import further_runs
+
+    return further_runs(search, _finished)
+
+
+def _planned_runs(search: Search) -> list[Job]:
+    """All runs of a search; while the finalists are not known, the first points stand for them."""
     from fedspecial.paper.tuning import grids
 
-    return [runs[at] for at in range(len(grids().seeds)) for search in found for runs in search.jobs]
+    further = _further_runs(search)
+    return search.first_runs + (search.further_runs(range(grids().finalists)) if further is None else further)
 
 
-def _print_search(search: Search) -> None:
+def _print_search(search: Search, runs: int) -> None:
     tried = [" ".join(f"{key}={value:g}" for key, value in point.items()) for point in search.points]
-    runs = sum(map(len, search.jobs))
     out.print(f"{search.benchmark} {search.method}, {runs} runs: {'; '.join(tried)}", markup=False)
 
 
 def _write_records(found: Sequence[Search], results: Path) -> None:
     """Write the record of every search of which all runs are finished; the others are named."""
     from fedspecial.paper.tuning_records import finished_search, path_of, write_record
-    from fedspecial.runs import directory
     from fedspecial.runs.provenance import versions
 
-    def read(folder: Path) -> Result | None:
-        return directory.finished(folder) if folder.exists() else None
-
     for search in found:
-        tried = finished_search(search, read)
+        tried = finished_search(search, _finished)
         if tried is None:
             err.print(f"{search.benchmark} {search.method}: runs are missing, no record was written", markup=False)
             continue

@@ -11,6 +11,7 @@ from typing import Any
 
 from fedspecial import methods
 from fedspecial.config import Settings, merge_settings
+from fedspecial.data import catalogue
 from fedspecial.errors import InputError, did_you_mean
 from fedspecial.paper.metrics import FinishedRun, metric
 from fedspecial.paper.published import published_value
@@ -75,14 +76,28 @@ def grid_points(study: Study, request: StudyRequest) -> list[GridPoint]:
         if request.benchmarks is None or benchmark in request.benchmarks
         for x in values
         for row in rows
+        if row.settings_at(request.scale, benchmark) is not None
     ]
+
+
+def tuned_settings(study: Study, point: GridPoint, scale: str, tuning: Tuning) -> Settings | None:
+    """The settings that a search chose for the method of a grid point, or None if there was none."""
+    if scale in study.variant:
+        return None
+    return tuning.get((scale, point.benchmark), {}).get(point.row.method)
+
+
+def _base(study: Study, benchmark: str, scale: str) -> Settings:
+    """The settings of a benchmark in a study, before those of the method."""
+    other = study.variant[scale].settings if scale in study.variant else {}
+    return {**SCALES[scale][benchmark].settings, **other}
 
 
 def settings_of(study: Study, point: GridPoint, scale: str, tuning: Tuning) -> Settings:
     """The settings of a grid point, without the seed."""
-    tuned = tuning.get((scale, point.benchmark), {}).get(point.row.method, {})
-    base = SCALES[scale][point.benchmark].settings
-    settings = {**base, **tuned, **dict(point.row.settings), "method": point.row.method}
+    tuned = tuned_settings(study, point, scale, tuning) or {}
+    own = point.row.settings_at(scale, point.benchmark) or {}
+    settings = {**_base(study, point.benchmark, scale), **tuned, **own, "method": point.row.method}
     return settings | ({study.sweep.setting: point.x} if study.sweep is not None else {})
 
 
@@ -107,22 +122,28 @@ def run_folder(out: Path, benchmark: str, method: str, seed: int, settings: Sett
     return out / "runs" / f"{benchmark}-{method}-{seed}-{settings_key(settings)}"
 
 
-def seconds_of(job: Job, benchmark: str, scale: str) -> float | None:
-    """Estimated duration of a run on one core: that of a measured FedAvg run, scaled by the settings that differ."""
-    base = SCALES[scale][benchmark]
-    if base.seconds is None:
+def seconds_of(job: Job, benchmark: str, scale: str, study: Study | None = None, times: float = 1.0) -> float | None:
+    """Estimated duration of a run on one core: that of a measured FedAvg run, scaled by the settings that differ.
+
+    times: further factor of the row
+    """
+    base, seconds = dict(SCALES[scale][benchmark].settings), SCALES[scale][benchmark].seconds
+    if study is not None and scale in study.variant:
+        base, seconds = _base(study, benchmark, scale), study.variant[scale].seconds
+    if seconds is None:
         return None
-    reference = _merged(json.dumps({**base.settings, "method": "fedavg"}))
-    ratio = TIMES_FEDAVG.get(job.method, 1.0)
-    for key in ("rounds", "local_epochs", "clients_per_round", "cap"):
-        if key in reference:
+    reference = _merged(json.dumps({**base, "method": "fedavg"}))
+    ratio = TIMES_FEDAVG.get(job.method, 1.0) * times
+    if job.method == "joint":  # every task has the samples of all domains
+        ratio *= len(job.settings.get("domains") or catalogue.entry(str(job.settings["benchmark"])).domains)
+    for key in ("rounds", "local_epochs", "local_steps", "clients_per_round", "cap"):
+        if reference.get(key) and job.settings.get(key):
             ratio *= float(job.settings[key]) / float(reference[key])
-    return base.seconds * (0.3 + 0.7 * ratio)
+    return seconds * (0.3 + 0.7 * ratio)
 
 
 def missing_domains(settings: Mapping[str, Any], data: Path | None) -> list[str]:
     """Domains whose data files are missing, judged by file names and headers."""
-    from fedspecial.data import catalogue
     from fedspecial.data.check import found_sizes
 
     settings = merge_settings(settings)

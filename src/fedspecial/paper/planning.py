@@ -10,7 +10,15 @@ from pathlib import Path
 from fedspecial import methods
 from fedspecial.config import merge_settings
 from fedspecial.data import catalogue
-from fedspecial.paper.grid import StudyRequest, Tuning, grid_points, job_of, missing_domains, seconds_of
+from fedspecial.paper.grid import (
+    StudyRequest,
+    Tuning,
+    grid_points,
+    job_of,
+    missing_domains,
+    seconds_of,
+    tuned_settings,
+)
 from fedspecial.paper.registry import find
 from fedspecial.paper.scales import SCALES
 from fedspecial.runs.jobs import Job
@@ -47,7 +55,7 @@ def plan(
     jobs: dict[Path, tuple[int, Job, float]] = {}
     skipped: dict[str, None] = {}
     rates: dict[str, None] = {}
-    untuned: dict[tuple[str, str], dict[str, None]] = {}
+    untuned: dict[str, dict[str, None]] = {}
     absent = {} if absent is None else absent
     for request in requests:
         study = find(request.study)
@@ -65,11 +73,14 @@ def plan(
             if reason is not None:
                 skipped[reason] = None
                 continue
-            if point.row.method not in tuning.get(where, {}):
-                untuned.setdefault(where, {})[point.row.method] = None
+            if tuned_settings(study, point, request.scale, tuning) is None:
+                label = SCALES[request.scale][point.benchmark].label
+                name = f"{label} in {study.name}" if request.scale in study.variant else label
+                untuned.setdefault(name, {})[point.row.method] = None
             for order, seed in enumerate(seeds):
                 job = job_of(study, point, request.scale, seed, out, tuning, data)
-                jobs.setdefault(job.folder, (order, job, seconds_of(job, point.benchmark, request.scale) or 3600.0))
+                cost = seconds_of(job, point.benchmark, request.scale, study, point.row.times)
+                jobs.setdefault(job.folder, (order, job, cost or 3600.0))
     ordered = sorted(jobs.values(), key=lambda entry: entry[0])
     return StudyPlan(
         tuple(job for _, job, _ in ordered),
@@ -77,8 +88,8 @@ def plan(
         tuple(skipped),
         tuple(rates),
         tuple(
-            f"{SCALES[scale][benchmark].label}: no search was recorded for {', '.join(names)}; values of the preset"
-            for (scale, benchmark), names in untuned.items()
+            f"{label}: no search was recorded for {', '.join(names)}; values of the preset"
+            for label, names in untuned.items()
         ),
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
@@ -20,15 +20,49 @@ LABELS = {
     "special-c": "SPECIAL-C",
     "special": "SPECIAL",
 }
+"""The methods that the paper compares."""
+FURTHER_LABELS = {"special-plus": "SPECIAL+", "joint": "joint training (upper bound)"}
+OUR_READING = ("srfdil",)
+"""Methods whose text and code are not public, so that what we run is our reading of them."""
+
+
+@dataclass(frozen=True)
+class ByBenchmark:
+    """A setting of a row whose value depends on the benchmark, for example a share of its samples.
+
+    label:  the value as the row's key shows it
+    values: (scale, benchmark, value); elsewhere the study does not have the row
+    """
+
+    label: str
+    values: tuple[tuple[str, str, Any], ...]
+
+    def __str__(self) -> str:
+        return self.label
+
+    def at(self, scale: str, benchmark: str) -> Any | None:
+        return next((value for *where, value in self.values if where == [scale, benchmark]), None)
 
 
 @dataclass(frozen=True)
 class Row:
-    """A row of a table: a method, and the settings in which it differs from its preset."""
+    """A row of a table: a method, and the settings in which it differs from its preset.
+
+    times: how many times as long a run takes as one with the preset's settings; for estimates only
+    """
 
     method: str
     settings: tuple[tuple[str, Any], ...] = ()
     note: str = ""
+    times: float = 1.0
+
+    def settings_at(self, scale: str, benchmark: str) -> dict[str, Any] | None:
+        """The row's settings on a benchmark, or None if the study does not have the row there."""
+        found = {
+            key: value.at(scale, benchmark) if isinstance(value, ByBenchmark) else value for key, value in self.settings
+        }
+        varying = (key for key, value in self.settings if isinstance(value, ByBenchmark))
+        return None if any(found[key] is None for key in varying) else found
 
     @property
     def key(self) -> str:
@@ -37,11 +71,12 @@ class Row:
     @property
     def stem(self) -> str:
         """The key in a form that suits a file name."""
-        return self.key.replace(" ", "-").replace("=", "-")
+        return self.key.replace(" ", "-").replace("=", "-").replace("%", "")
 
     @property
     def label(self) -> str:
-        return LABELS.get(self.method, self.method) + self.note
+        reading = " (our reading)" if self.method in OUR_READING else ""
+        return {**LABELS, **FURTHER_LABELS}.get(self.method, self.method) + reading + self.note
 
 
 @dataclass(frozen=True)
@@ -51,6 +86,19 @@ class Sweep:
     setting: str
     symbol: str
     values: Mapping[str, tuple[float, ...]]
+
+
+@dataclass(frozen=True)
+class Variant:
+    """Other settings for all runs of a study than the benchmark has at a scale, for example another model.
+
+    Settings that a search chose for the benchmark do not apply to it.
+
+    seconds: duration of a FedAvg run on one core
+    """
+
+    settings: Mapping[str, Any]
+    seconds: float
 
 
 @dataclass(frozen=True)
@@ -65,6 +113,7 @@ class Study:
     figure:       a key of `figures.FIGURES`
     seeds:        fixed seeds, for a study that does not use the seeds of the command line
     rates:        sweeps of `fedspecial.theory` that belong to the study
+    variant:      by scale, if the study's runs have another model or size than the benchmark
     figure_only:  whether the paper shows these results only in a figure, so that the exact numbers are not known
     published_in: the studies whose published numbers are shown next to ours, if not those of this study
     """
@@ -84,6 +133,7 @@ class Study:
     seeds: tuple[int, ...] | None = None
     rates: tuple[str, ...] = ()
     published_in: tuple[str, ...] = ()
+    variant: Mapping[str, Variant] = field(default_factory=dict)
     figure_only: bool = False
 
     @property

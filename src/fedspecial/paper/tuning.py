@@ -42,8 +42,10 @@ class Grids:
     holdout: float
     seeds: tuple[int, ...]
     points: int
+    finalists: int
     methods: Mapping[str, tuple[Axis, ...]]
     not_tuned: tuple[str, ...]
+    settings_from: Mapping[str, str]
 
 
 @cache
@@ -51,8 +53,15 @@ def grids() -> Grids:
     text = (resources.files("fedspecial.paper") / "tuning.yaml").read_text(encoding="utf-8")
     content = yaml.safe_load(text)
     found = {name: tuple(map(_axis, axes)) for name, axes in content["methods"].items()}
-    seeds, left_out = tuple(content["seeds"]), tuple(content["not_tuned"])
-    return Grids(content["holdout"], seeds, content["points"], found, left_out)
+    return Grids(
+        holdout=content["holdout"],
+        seeds=tuple(content["seeds"]),
+        points=content["points"],
+        finalists=content["finalists"],
+        methods=found,
+        not_tuned=tuple(content["not_tuned"]),
+        settings_from=content["settings_from"],
+    )
 
 
 def _axis(entry: Mapping[str, Any]) -> Axis:
@@ -89,7 +98,11 @@ def default_settings(method: str, benchmark: str, scale: str) -> Settings:
 
 @dataclass(frozen=True)
 class Search:
-    """The search for one method on one benchmark: its points, and a run for each point and seed."""
+    """The search for one method on one benchmark: its points, and a run for each point and seed.
+
+    Every point is run with the first seed. The finalists, the points with the highest ACC there, are run with the
+    other seeds as well.
+    """
 
     scale: str
     benchmark: str
@@ -99,6 +112,18 @@ class Search:
     """For each point one run per seed."""
     seconds: float
     """Estimated duration of one run on one core."""
+
+    @property
+    def first_runs(self) -> list[Job]:
+        return [runs[0] for runs in self.jobs]
+
+    def finalists(self, first: Sequence[float]) -> list[int]:
+        """The points that are run with all seeds, given the ACC of every point with the first seed."""
+        ranked = sorted(range(len(first)), key=lambda point: -first[point])
+        return sorted(ranked[: grids().finalists])
+
+    def further_runs(self, finalists: Iterable[int]) -> list[Job]:
+        return [job for point in finalists for job in self.jobs[point][1:]]
 
 
 def searches(
@@ -121,7 +146,11 @@ def _checked(scale: str, benchmarks: Sequence[str]) -> list[str]:
         if name not in known:
             hint = did_you_mean(name, known)
             raise InputError(f"'{name}': no benchmark of the studies at scale {scale}{hint}; known: {', '.join(known)}")
-    return list(benchmarks) or [name for name in known if name not in grids().not_tuned]
+    for name in benchmarks:
+        if name in grids().settings_from:
+            raise InputError(f"'{name}': not searched; it takes the settings of {grids().settings_from[name]}")
+    left_out = {*grids().not_tuned, *grids().settings_from}
+    return list(benchmarks) or [name for name in known if name not in left_out]
 
 
 def methods_on(scale: str, benchmark: str, chosen: Iterable[str] | None = None) -> list[str]:
@@ -136,7 +165,8 @@ def methods_on(scale: str, benchmark: str, chosen: Iterable[str] | None = None) 
 
 
 def search_of(scale: str, benchmark: str, method: str, out: Path, data: str | None = None) -> Search:
-    base = {**SCALES[scale][benchmark].settings, "method": method, "holdout": grids().holdout}
+    # ACC needs the accuracies at the ends of the tasks only, and evaluating every round takes a third of the time.
+    base = {**SCALES[scale][benchmark].settings, "method": method, "holdout": grids().holdout, "eval_every": 0}
     where = {} if data is None else {"data": data}
     tried = points(method, benchmark, scale)
     jobs: list[tuple[Job, ...]] = []

@@ -1,7 +1,8 @@
 """What the searches found: one file per scale and benchmark in results/tuning, from which studies take their settings.
 
-The rule: the point with the highest mean ACC on held-out training samples over the seeds. Of equal points, the preset's
-own values win, otherwise the first in the order of the grid, which has the smaller values first.
+The rule: of the points that were run with all seeds, the one with the highest mean ACC on held-out training samples. Of
+equal points, the preset's own values win, otherwise the first in the order of the grid, which has the smaller values
+first.
 """
 
 from __future__ import annotations
@@ -20,17 +21,18 @@ from fedspecial.paper.grid import Tuning
 from fedspecial.paper.scales import SCALES
 from fedspecial.paper.tuning import Search, default_settings, grids
 from fedspecial.report.result import Result
+from fedspecial.runs.jobs import Job
 
 FOLDER = "tuning"
 RULE = (
-    "highest mean ACC on held-out training samples over the seeds; of equal points the preset's values, otherwise the "
-    "first in the order of the grid"
+    "highest mean ACC on held-out training samples, of the points that were run with all seeds; of equal points the "
+    "preset's values, otherwise the first in the order of the grid"
 )
 
 
 @dataclass(frozen=True)
 class TriedPoint:
-    """One point of a search: its settings, and ACC and BWT on held-out samples for each seed."""
+    """One point of a search: its settings, and ACC and BWT on held-out samples for each seed that it was run with."""
 
     settings: Settings
     acc: tuple[float, ...]
@@ -39,24 +41,46 @@ class TriedPoint:
 
 def choose(tried: Sequence[TriedPoint], default: Settings) -> Settings:
     """The settings of the best point, by the rule of this file."""
-    best = max(fmean(point.acc) for point in tried)
-    equal = [point.settings for point in tried if fmean(point.acc) == best]
+    seeds = max(len(point.acc) for point in tried)
+    compared = [point for point in tried if len(point.acc) == seeds]
+    best = max(fmean(point.acc) for point in compared)
+    equal = [point.settings for point in compared if fmean(point.acc) == best]
     at_default = (settings for settings in equal if all(default.get(key) == value for key, value in settings.items()))
     return next(at_default, equal[0])
 
 
-def finished_search(search: Search, read: Callable[[Path], Result | None]) -> list[TriedPoint] | None:
+Read = Callable[[Path], Result | None]
+
+
+def accuracies(search: Search, runs: Sequence[Job], read: Read) -> list[tuple[float, float | None]] | None:
+    """ACC and BWT of runs of a search, or None if one is missing."""
+    results = [read(job.folder) for job in runs]
+    found = [result for result in results if result is not None]
+    if len(found) < len(results):
+        return None
+    if any(result.acc is None for result in found):
+        raise InputError(f"{search.benchmark} {search.method}: a run has no ACC, so no point can be chosen")
+    return [(result.acc, result.bwt) for result in found if result.acc is not None]
+
+
+def further_runs(search: Search, read: Read) -> list[Job] | None:
+    """The runs of the finalists with the further seeds, or None if a run with the first seed is missing."""
+    first = accuracies(search, search.first_runs, read)
+    return None if first is None else search.further_runs(search.finalists([acc for acc, _ in first]))
+
+
+def finished_search(search: Search, read: Read) -> list[TriedPoint] | None:
     """All points of a search with their results, or None if a run is missing."""
+    first = accuracies(search, search.first_runs, read)
+    if first is None:
+        return None
+    finalists = search.finalists([acc for acc, _ in first])
     tried = []
-    for point, jobs in zip(search.points, search.jobs, strict=True):
-        results = [read(job.folder) for job in jobs]
-        found = [result for result in results if result is not None]
-        if len(found) < len(results):
+    for at, (point, runs) in enumerate(zip(search.points, search.jobs, strict=True)):
+        found = accuracies(search, runs if at in finalists else runs[:1], read)
+        if found is None:
             return None
-        accuracies = tuple(result.acc for result in found if result.acc is not None)
-        if len(accuracies) < len(found):
-            raise InputError(f"{search.benchmark} {search.method}: a run has no ACC, so no point can be chosen")
-        tried.append(TriedPoint(point, accuracies, tuple(result.bwt for result in found)))
+        tried.append(TriedPoint(point, tuple(acc for acc, _ in found), tuple(bwt for _, bwt in found)))
     return tried
 
 
@@ -120,9 +144,16 @@ def _read(path: Path) -> dict[str, Any]:
 def read_tuning(results: Path) -> Tuning:
     """The chosen settings of all records in a directory of results; empty if there are none."""
     contents = [_read(path) for path in sorted((results / FOLDER).glob("*/*.json"))]
-    return {
+    found = {
         (content["scale"], content["benchmark"]): {
-            method: dict(found["chosen"]) for method, found in content["methods"].items()
+            method: dict(entry["chosen"]) for method, entry in content["methods"].items()
         }
         for content in contents
     }
+    shared = {
+        (scale, benchmark): found[scale, source]
+        for benchmark, source in grids().settings_from.items()
+        for scale in SCALES
+        if (scale, source) in found
+    }
+    return {**shared, **found}

@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import secrets
 import signal
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import contextmanager
@@ -67,7 +68,7 @@ class _LocalPool:
 def _local_pool(jobs: Sequence[Job], parallel: int | None, execute: Execute) -> Iterator[JobPool]:
     size = local_runs(jobs, parallel)
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(size, mp_context=context, initializer=_ignore_sigint) as executor:
+    with ProcessPoolExecutor(size, mp_context=context, initializer=_end_with_parent) as executor:
         yield _LocalPool(size, executor, execute)
 
 
@@ -91,9 +92,18 @@ def local_runs(jobs: Sequence[Job], parallel: int | None) -> int:
     return max(1, min(parallel or fitting, len(jobs)))
 
 
-def _ignore_sigint() -> None:
-    """Ctrl-C is handled by the process that started the runs; it terminates them."""
+def _end_with_parent() -> None:
+    """Ctrl-C is handled by the process that started the runs, which terminates them. If it is killed, they end too: a
+    run that went on unseen would compete with the same run when the command is repeated."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_exit_after_parent, daemon=True).start()
+
+
+def _exit_after_parent() -> None:
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
 
 
 @dataclass

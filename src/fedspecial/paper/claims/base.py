@@ -151,11 +151,15 @@ def shown_interval(differences: Sequence[float], digits: int = 2) -> str:
 
 
 def judged(study_results: StudyResults) -> list[tuple[str, Claim, Judgement]]:
-    """Every claim of a study on every benchmark that it is about: (text, claim, judgement)."""
-    rows = []
+    """Every claim of a study on every benchmark that it is about: (text, claim, judgement).
+
+    At scale tiny, where the only benchmark is not in the paper, it stands for all of them.
+    """
+    rows: dict[str, tuple[str, Claim, Judgement]] = {}
     for claim in study_results.study.claims:
         for benchmark in study_results.benchmarks:
             if claim.benchmarks is None or benchmark in claim.benchmarks or study_results.request.scale == "tiny":
                 text = claim.text.format(benchmark=study_results.label(benchmark))
-                rows.append((text, claim, claim.rule.judge(BenchmarkResults(study_results, benchmark))))
-    return rows
+                if text not in rows:
+                    rows[text] = text, claim, claim.rule.judge(BenchmarkResults(study_results, benchmark))
+    return list(rows.values())

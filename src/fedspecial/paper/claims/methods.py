@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from fedspecial.metrics.statistics import directions
@@ -19,14 +19,16 @@ from fedspecial.paper.claims.base import (
     verdict_of,
 )
 from fedspecial.paper.metrics import metric
+from fedspecial.paper.spec import LABELS
 from fedspecial.report.comparison import MeanStd
 
 
 @dataclass(frozen=True)
 class Best:
-    """One row is the best of all rows that the paper compares (those without settings of their own).
+    """One row is the best of all rows that the paper compares, with the settings of their presets or searches.
 
-    One comparison with each other row. All must be significant to confirm it; one refutes it.
+    Our own methods are no rivals of a claim of the paper, and joint training, an upper bound, of none. One comparison
+    with each other row. All must be significant to confirm it; one refutes it.
     """
 
     key: str
@@ -36,23 +38,23 @@ class Best:
 
     def judge(self, results: BenchmarkResults) -> Judgement:
         better = metric(self.key).better
-        rivals = [r for r in self.among or results.rows if r != self.row and (self.among or "=" not in r)]
+        rivals = [r for r in self.among or results.rows if r != self.row and (self.among or r in LABELS)]
         mine = results.values(self.row, self.key, self.x)
         found = {rival: results.values(rival, self.key, self.x) for rival in rivals}
         gaps = {rival: advantage(mine, values, better) for rival, values in found.items()}
         signs = directions(list(gaps.values()))
         ours = {rival: MeanStd.of(values.values()) for rival, values in found.items()}
         theirs = {rival: results.published(rival, self.key, self.x) for rival in rivals}
-        line, best = self._line(results, MeanStd.of(mine.values()), ours, better)
+        line, best = self._line(results.label, MeanStd.of(mine.values()), ours, better)
         interval = shown_interval(gaps[best], metric(self.key).digits) if best is not None else ""
         return Judgement(
             verdict_of(gaps.values(), holds=bool(signs) and min(signs) == 1, fails=-1 in signs),
             line + (f"; advantage {interval}" if interval else ""),
-            self._line(results, results.published(self.row, self.key, self.x), theirs, better)[0],
+            self._line(LABELS.__getitem__, results.published(self.row, self.key, self.x), theirs, better)[0],
         )
 
     def _line(
-        self, results: BenchmarkResults, mine: MeanStd | None, rivals: Mapping[str, MeanStd | None], better: int
+        self, label: Callable[[str], str], mine: MeanStd | None, rivals: Mapping[str, MeanStd | None], better: int
     ) -> tuple[str, str | None]:
         """The values of the row and of the best other row, and which row that is."""
         there = {rival: value for rival, value in rivals.items() if value is not None}
@@ -60,7 +62,7 @@ class Best:
             return NO_VALUE, None
         best = max(there, key=lambda rival: better * there[rival].mean)
         digits = metric(self.key).digits
-        return f"{shown(mine, digits)}; best other {results.label(best)} {shown(there[best], digits)}", best
+        return f"{shown(mine, digits)}; best other {label(best)} {shown(there[best], digits)}", best
 
 
 @dataclass(frozen=True)
