@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from fedspecial.data.entry import Entry
 from fedspecial.data.formats.text_lines import read_labelled
 from fedspecial.data.loading import text_domains
 from fedspecial.data.loading.bad_rows import BadRows, report_skipped
 from fedspecial.data.loading.request import LoadRequest
-from fedspecial.data.loading.text_domains import BINARY, Parts
-
-if TYPE_CHECKING:
-    from fedspecial.data.benchmark import Benchmark
+from fedspecial.data.loading.text_domains import BINARY, Parts, TextBenchmark
 
 CLASSES = ("bad", "good")
 FILE_STEMS = {
@@ -57,34 +53,21 @@ def read(request: LoadRequest, domain: str) -> Parts:
     return found[0], found[1]
 
 
-def example_texts(request: LoadRequest, domain: str, classes: tuple[str, ...]) -> list[tuple[str, ...]]:
-    return text_domains.one_text_per_class(read(request, domain)[0], len(classes))
-
-
-def load(request: LoadRequest) -> Benchmark:
-    from fedspecial.data.benchmark import Benchmark
-
-    domains = (
-        text_domains.text_domain(request, domain, read(request, domain), files(request, domain)[0])
-        for domain in request.domains
-    )
-    encoding = text_domains.encoding_of(request)
-    return Benchmark("fdu-mtl", tuple(domains), CLASSES, kind="text", encoding=encoding)
-
+_TEXTS = TextBenchmark("fdu-mtl", CLASSES, files, read)
 
 ENTRY = Entry(
-    name="fdu-mtl",
+    name=_TEXTS.name,
     title="FDU-MTL: reviews of products and films in sixteen domains, bad or good",
     kind="text",
     domains=tuple(FILE_STEMS)[:4],
     extra_domains=tuple(FILE_STEMS)[4:],
-    classes=CLASSES,
+    classes=_TEXTS.classes,
     num_classes=2,
     licence="none stated; published for research",
-    load=load,
+    load=_TEXTS.load,
     files=files,
     count=count,
-    example_texts=example_texts,
+    example_texts=_TEXTS.example_texts,
     sources={"": "http://pfliu.com/paper/adv-mtl.html"},
     sizes={
         **{domain: (1600, 400) for domain in FILE_STEMS},

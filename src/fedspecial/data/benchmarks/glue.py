@@ -9,18 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from fedspecial.data.entry import Entry
 from fedspecial.data.formats.text_lines import read_columns
 from fedspecial.data.loading import text_domains
 from fedspecial.data.loading.bad_rows import BadRows, report_skipped
 from fedspecial.data.loading.request import LoadRequest
-from fedspecial.data.loading.text_domains import BINARY, Parts
+from fedspecial.data.loading.text_domains import BINARY, Parts, TextBenchmark
 from fedspecial.errors import InputError
-
-if TYPE_CHECKING:
-    from fedspecial.data.benchmark import Benchmark
 
 CLASSES = ("no", "yes")
 
@@ -85,35 +81,22 @@ def read(request: LoadRequest, domain: str) -> Parts:
     return found[0], found[1] if len(found) > 1 else None
 
 
-def example_texts(request: LoadRequest, domain: str, classes: tuple[str, ...]) -> list[tuple[str, ...]]:
-    return text_domains.one_text_per_class(read(request, domain)[0], len(classes))
-
-
-def load(request: LoadRequest) -> Benchmark:
-    from fedspecial.data.benchmark import Benchmark
-
-    domains = (
-        text_domains.text_domain(request, domain, read(request, domain), files(request, domain)[0])
-        for domain in request.domains
-    )
-    encoding = text_domains.encoding_of(request)
-    return Benchmark("glue", tuple(domains), CLASSES, kind="text", encoding=encoding)
-
+_TEXTS = TextBenchmark("glue", CLASSES, files, read)
 
 ENTRY = Entry(
-    name="glue",
+    name=_TEXTS.name,
     title="GLUE sequence: sentiment, duplicate questions, question answering",
     kind="text",
     domains=("sst2", "qqp", "qnli"),
     extra_domains=("mrpc",),
-    classes=CLASSES,
+    classes=_TEXTS.classes,
     num_classes=2,
     licence="QNLI CC BY-SA 4.0; QQP Quora's terms; MRPC Microsoft Research's; SST-2 states none",
-    load=load,
+    load=_TEXTS.load,
     files=files,
     optional_files=optional_files,
     count=count,
-    example_texts=example_texts,
+    example_texts=_TEXTS.example_texts,
     sources={
         "": "https://gluebenchmark.com/tasks",
         "mrpc": "https://www.microsoft.com/en-us/download/details.aspx?id=52398",

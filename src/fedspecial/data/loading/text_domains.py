@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,7 @@ from fedspecial.data.schema import TextEncoding
 from fedspecial.errors import InputError
 
 if TYPE_CHECKING:
+    from fedspecial.data.benchmark import Benchmark
     from fedspecial.data.samples import Domain
 
 OPTIONS: Mapping[str, Any] = {"vocab": 2**14, "length": 128, "ngrams": 1, "tokenizer": None, "encoder": None}
@@ -42,6 +43,30 @@ def make_encoder(encoding: TextEncoding) -> Callable[[tokens.Texts], np.ndarray]
     return lambda texts: tokens.hashed(texts, vocab=encoding.vocab, length=length, ngrams=encoding.ngrams)
 
 
+@dataclass(frozen=True)
+class TextBenchmark:
+    """A named benchmark of texts: how it loads, given which files a domain has and how they are read."""
+
+    name: str
+    classes: tuple[str, ...]
+    files: Callable[[LoadRequest, str], list[Path]]
+    read: Callable[[LoadRequest, str], Parts]
+
+    def load(self, request: LoadRequest) -> Benchmark:
+        from fedspecial.data.benchmark import Benchmark
+
+        domains = tuple(
+            text_domain(request, domain, self.read(request, domain), self.files(request, domain)[0])
+            for domain in request.domains
+        )
+        return Benchmark(self.name, domains, self.classes, kind="text", encoding=encoding_of(request))
+
+    def example_texts(self, request: LoadRequest, domain: str, classes: tuple[str, ...]) -> list[tuple[str, ...]]:
+        """The first text of each class, for a figure."""
+        train = self.read(request, domain)[0]
+        return [train.texts[int(np.flatnonzero(train.labels == label)[0])] for label in range(len(classes))]
+
+
 def text_domain(request: LoadRequest, name: str, parts: Parts, file: Path) -> Domain:
     """A domain from its texts, with the published split or, without one, a 70/30 split.
 
@@ -62,9 +87,3 @@ def text_domain(request: LoadRequest, name: str, parts: Parts, file: Path) -> Do
 def count_lines(path: Path) -> int:
     """The number of lines that are not empty; 0 if the file is missing."""
     return sum(1 for line in path.read_bytes().split(b"\n") if line.strip()) if path.is_file() else 0
-
-
-def one_text_per_class(part: LabelledTexts, num_classes: int) -> list[tuple[str, ...]]:
-    """The first text of each class, for a figure."""
-    first = [int(np.flatnonzero(part.labels == label)[0]) for label in range(num_classes)]
-    return [part.texts[row] for row in first]
