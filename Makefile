@@ -26,9 +26,10 @@ test: lint
 test-slow: setup
 	$(BIN)/pytest -n 2 --dist worksteal -m slow --timeout 1200
 
-# Rewrites the pages that are derived from the code: settings and command line.
+# Rewrites the pages that are derived from code and records: settings, command line, results of the studies.
 reference: setup
 	$(BIN)/python tools/docs/reference.py
+	$(BIN)/python tools/docs/results.py
 
 # Strict: a missing page, a broken link or image, or a formula that cannot be converted fails the build.
 docs: setup

@@ -100,6 +100,7 @@ def _run_studies(
     record: bool,
 ) -> None:
     from fedspecial.paper.planning import plan
+    from fedspecial.paper.rates import record_rates
     from fedspecial.paper.requests import add_requests
     from fedspecial.paper.run_records import read_records, write_records
     from fedspecial.paper.tuning_records import read_tuning
@@ -121,11 +122,12 @@ def _run_studies(
         print_plan(runs, seconds, known=requests[0].scale != "paper")
         return
     add_requests(folder, requests)
-    _run_rates(planned, folder)
+    _run_rates(planned, folder, results)
     try:
         run_jobs(runs, seconds, jobs)
     finally:
         if record:
+            record_rates(planned.rates, folder, results)
             out.print(f"{len(write_records(planned.jobs, results))} new records in {results / 'runs'}", markup=False)
     out.print(f"write the report with: fedspecial report {folder}", markup=False)
 
@@ -187,12 +189,12 @@ def _list(scale: str, data: str | None, results: Path) -> None:
     )
 
 
-def _run_rates(planned: StudyPlan, folder: Path) -> None:
-    from fedspecial.paper.rates import run_rate
-    from fedspecial.paper.report import THEORY
+def _run_rates(planned: StudyPlan, folder: Path, results: Path) -> None:
+    from fedspecial.paper.rates import THEORY, read_rates, run_rate
 
+    recorded = read_rates(planned.rates, results / THEORY)
     for sweep in planned.rates:
-        if run_rate(sweep, folder / THEORY):
+        if sweep not in recorded and run_rate(sweep, folder / THEORY):
             out.print(f"theory: finished the sweep over {sweep}", markup=False)
 
 

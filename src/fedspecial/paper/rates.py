@@ -10,6 +10,9 @@ from fedspecial.core.files import write_atomic
 from fedspecial.theory.plots import plot_study
 from fedspecial.theory.simulation.rate_studies import rate_study
 
+THEORY = "theory"
+"""The folder of the sweeps in a directory of studies and in one of records."""
+
 
 def run_rate(sweep: str, folder: Path) -> bool:
     """Run a sweep unless its results exist; returns whether it was run. The JSON file is written last."""
@@ -22,6 +25,14 @@ def run_rate(sweep: str, folder: Path) -> bool:
         plot_study(study, target.with_suffix(ending))
     write_atomic(target, (json.dumps(study.to_dict(), indent=2) + "\n").encode())
     return True
+
+
+def record_rates(sweeps: tuple[str, ...], folder: Path, records: Path) -> None:
+    """Copy the results of finished sweeps from a directory of studies to one of records."""
+    for sweep, content in read_rates(sweeps, folder / THEORY).items():
+        path = records / THEORY / f"theory-{sweep}.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomic(path, (json.dumps(content, indent=2) + "\n").encode())
 
 
 def read_rates(sweeps: tuple[str, ...], folder: Path) -> dict[str, dict[str, Any]]:

@@ -13,9 +13,9 @@ from fedspecial.paper.grid import StudyResults, collect
 from fedspecial.paper.metrics import FinishedRun
 from fedspecial.paper.page import PageFigure, Section, html_page
 from fedspecial.paper.planning import why_absent
-from fedspecial.paper.rates import read_rates
+from fedspecial.paper.rates import THEORY, read_rates
 from fedspecial.paper.registry import NAMES, find
-from fedspecial.paper.reproducibility import reproducibility
+from fedspecial.paper.reproducibility import claims_file
 from fedspecial.paper.requests import read_requests
 from fedspecial.paper.run_records import read_records
 from fedspecial.paper.scales import SCALES
@@ -23,7 +23,6 @@ from fedspecial.paper.tables import csv_text, latex, markdown, tables_of
 from fedspecial.paper.tuning_records import read_tuning
 from fedspecial.runs.jobs import Job
 
-THEORY = "theory"
 WRITERS = {"md": markdown, "tex": latex, "csv": csv_text}
 
 
@@ -45,15 +44,16 @@ def read_results(folder: Path, records: Path) -> list[StudyResults]:
             return why(scale, benchmark) or f"{SCALES[scale][benchmark].label}: not yet run"
 
         study = find(request.study)
-        found.append(collect(study, request, folder, read, reason, read_rates(study.rates, folder / THEORY), tuning))
+        rates = {**read_rates(study.rates, records / THEORY), **read_rates(study.rates, folder / THEORY)}
+        found.append(collect(study, request, folder, read, reason, rates, tuning))
     return found
 
 
-def write_report(folder: Path, reproducibility_path: Path, records: Path) -> list[Section]:
+def write_report(folder: Path, claims_path: Path, records: Path) -> list[Section]:
     """Write index.html, tables/, figures/ and the list of claims; returns the sections of the page."""
     sections = [_section(results, folder) for results in read_results(folder, records)]
     write_atomic(folder / "index.html", html_page(sections, folder).encode())
-    write_atomic(reproducibility_path, reproducibility(sections).encode())
+    write_atomic(claims_path, claims_file(sections).encode())
     return sections
 
 
@@ -73,9 +73,11 @@ def _section(results: StudyResults, folder: Path) -> Section:
 
 
 def _rate_figures(results: StudyResults, folder: Path) -> Sequence[PageFigure]:
-    """Copies the figures of the theory's sweeps to the other figures."""
+    """Copies the figures of the theory's sweeps to the other figures; a sweep that was only recorded has none."""
     figures = []
     for sweep, study in results.rates.items():
+        if not (folder / THEORY / f"theory-{sweep}.svg").exists():
+            continue
         for ending in ("png", "svg"):
             source = folder / THEORY / f"theory-{sweep}.{ending}"
             write_atomic(folder / "figures" / source.name, source.read_bytes())

@@ -1,0 +1,104 @@
+"""The committed pages about results are made from the committed records and texts, by any clone, and nothing else."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from fedspecial.paper.claims.base import COUNTED, KIND_NOTES, UNTESTED, ClaimKind
+from fedspecial.paper.documentation import FOLDER, SUMMARY, pages
+from fedspecial.paper.grid import StudyRequest
+from fedspecial.paper.rates import record_rates
+from fedspecial.paper.registry import STUDIES
+from fedspecial.paper.reproducibility import MARKS
+from fedspecial.paper.run_records import write_records
+from paper.study_factories import write_studies
+
+ROOT = Path(__file__).parents[2]
+SCIENCE = ROOT / "docs" / "science"
+
+
+def test_the_committed_pages_are_those_of_the_records_and_texts() -> None:
+    """If this fails: make reference."""
+    made = pages(ROOT / "results")
+    committed = [SCIENCE / SUMMARY, *(SCIENCE / FOLDER).glob("*.md")]
+    assert {path.relative_to(SCIENCE).as_posix(): path.read_text(encoding="utf-8") for path in committed} == made
+    navigation = re.findall(rf"science/({FOLDER}/.*)", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
+    assert navigation == [name for name in made if name != SUMMARY]
+
+
+@pytest.fixture(scope="module")
+def records(finished_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Records of two seeds of `main` and `location`, without run directories."""
+    folder = tmp_path_factory.mktemp("records")
+    requests = [StudyRequest(name, "cpu", (25, 225)) for name in ("main", "location")]
+    write_records(write_studies(folder / "studies", finished_run, requests), folder / "results")
+    return folder / "results"
+
+
+@pytest.fixture(scope="module")
+def made(records: Path) -> dict[str, str]:
+    return pages(records)
+
+
+def claim_rows(text: str) -> list[list[str]]:
+    rows = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("| ")]
+    return [row for row in rows if len(row) == 4 and row[3] in MARKS.values()]
+
+
+def kind_of(claim: str) -> ClaimKind:
+    notes = {f" *({note})*": kind for kind, note in KIND_NOTES.items() if note}
+    return next((kind for note, kind in notes.items() if claim.endswith(note)), ClaimKind.PAPER)
+
+
+def test_a_study_has_a_page_if_one_of_its_runs_has_a_record(made: dict[str, str]) -> None:
+    # These studies read other metrics from the runs of main, or contain some of its runs.
+    assert {f"{FOLDER}/{name}.md" for name in ("main", "location", "per-task", "costs", "lambda")} <= set(made)
+    assert f"{FOLDER}/participation.md" not in made
+    assert "Digit-10: no recorded run" not in made[f"{FOLDER}/main.md"]
+    assert "PACS: no recorded run" not in made[f"{FOLDER}/main.md"]
+    assert "VLCS: no recorded run." in made[f"{FOLDER}/main.md"]
+
+
+def test_the_pages_do_not_depend_on_the_data_of_the_machine(
+    records: Path, made: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FEDSPECIAL_DATA", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    assert pages(records) == made
+
+
+@pytest.mark.parametrize("kind", ClaimKind, ids=lambda kind: kind.name)
+def test_the_summary_counts_each_kind_of_claim_apart(made: dict[str, str], kind: ClaimKind) -> None:
+    rows = [row for name in made if name != SUMMARY for row in claim_rows(made[name]) if kind_of(row[0]) is kind]
+    tested = [row for row in rows if row[2] != "–"]
+    counts = {text: sum(row[3] == MARKS[verdict] for row in tested) for verdict, text in COUNTED.items()}
+    line = next(line for line in made[SUMMARY].splitlines() if line.startswith(f"- {kind.value}: "))
+    shown = [f"{count} {text}" for text, count in counts.items() if count]
+    assert line.partition(": ")[2].split(", ")[: len(shown)] == shown
+    assert line.endswith(f" {UNTESTED}.")
+
+
+def test_the_summary_names_every_study_whose_claims_were_not_tested(made: dict[str, str]) -> None:
+    folded = made[SUMMARY].partition("## Not tested")[2]
+    for study in STUDIES:
+        if study.claims and f"{FOLDER}/{study.name}.md" not in made:
+            assert f"- `{study.name}` (" in folded
+    assert "SPECIAL has the highest ACC with N = 2; SPECIAL has the highest ACC with N = 6" in folded
+
+
+def test_a_recorded_sweep_of_the_theory_is_shown_and_copied_as_it_is(tmp_path: Path) -> None:
+    source = ROOT / "results"
+    record_rates(("lam",), source, tmp_path)
+    copied = tmp_path / "theory" / "theory-lam.json"
+    assert copied.read_bytes() == (source / "theory" / "theory-lam.json").read_bytes()
+    assert "The drift is proportional to 1/λ" in pages(tmp_path)[f"{FOLDER}/theory.md"]
+
+
+def test_the_summary_is_short(made: dict[str, str]) -> None:
+    shown = made[SUMMARY].partition("## Not tested")[0]
+    assert len(shown.splitlines()) < 100
+    assert yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8").replace("!!python", ""))["nav"]
