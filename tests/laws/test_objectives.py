@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import math
+import warnings
 
+import numpy as np
 import pytest
+import sklearn.calibration
+import sklearn.metrics
 import torch
 from torch import Tensor, nn
 
@@ -52,6 +56,26 @@ def test_metrics_of_three_classes_one_of_which_is_absent() -> None:
     # Class 0: 0.7 is above 0.2 and 0.1. Class 2: 0.2 and 0.4 are above 0.1.
     assert found["auroc"] == 1
     assert "sensitivity" not in found
+
+
+@pytest.mark.parametrize("step", [0.01, 0.5, 10], ids=["few equal scores", "many equal scores", "all scores equal"])
+@pytest.mark.parametrize(("classes", "labels"), [(2, 2), (4, 4), (4, 3), (3, 5)])
+def test_metrics_are_those_of_scikit_learn(classes: int, labels: int, step: float) -> None:
+    """With classes that the domain lacks (4, 3), and with classes that the model does not know yet (3, 5)."""
+    generator = torch.Generator().manual_seed(classes)
+    scores = (torch.randn(200, classes, generator=generator) / step).round() * step
+    truth = torch.randint(0, labels, (200,), generator=generator)
+    found, predicted = classification.metrics(scores, truth), scores.argmax(1)
+    with warnings.catch_warnings(action="ignore"):  # about classes that are never right and yet predicted
+        assert found["balanced_accuracy"] == pytest.approx(sklearn.metrics.balanced_accuracy_score(truth, predicted))
+    assert found["macro_f1"] == pytest.approx(sklearn.metrics.f1_score(truth, predicted, average="macro"))
+    known = range(min(classes, labels))
+    areas = [sklearn.metrics.roc_auc_score(truth == one, scores.double().softmax(1)[:, one]) for one in known]
+    assert found["auroc"] == pytest.approx(sum(areas) / len(areas), rel=1e-12)
+    confidence, correct = scores.double().softmax(1).amax(1), truth == predicted
+    shares, means = sklearn.calibration.calibration_curve(correct, confidence, n_bins=15, pos_label=True)
+    counts = np.bincount(np.digitize(confidence, np.linspace(0, 1, 16)[1:-1], right=True))
+    assert found["ece"] == pytest.approx((counts[counts > 0] * abs(shares - means)).sum() / 200)
 
 
 def test_auroc_of_a_single_class_is_not_defined() -> None:

@@ -5,12 +5,26 @@ from __future__ import annotations
 from functools import cache
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
 import yaml
 
 from fedspecial.config.paths import absolute_paths
 from fedspecial.config.values import Settings
 from fedspecial.errors import InputError
+
+_Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+def parse_yaml(text: str) -> Any:
+    """Values of a YAML text, read by libyaml where it is there: it is ten times as fast.
+
+    What libyaml refuses is read again by PyYAML, whose errors say more.
+    """
+    try:
+        return yaml.load(text, Loader=_Loader)
+    except (yaml.YAMLError, UnicodeEncodeError):
+        return yaml.safe_load(text)
 
 
 def parse_settings(pairs: list[str]) -> Settings:
@@ -25,7 +39,7 @@ def parse_settings(pairs: list[str]) -> Settings:
         if value == "":
             raise InputError(f"{key}=: there is no value (write {key}=null for none)")
         try:
-            settings[key] = yaml.safe_load(value)
+            settings[key] = parse_yaml(value)
         except yaml.YAMLError:
             raise InputError(f"{key}={value}: the value is not valid YAML") from None
     return settings
@@ -34,7 +48,7 @@ def parse_settings(pairs: list[str]) -> Settings:
 def read_settings(path: Path) -> Settings:
     """The content of a YAML file of settings."""
     try:
-        settings = yaml.safe_load(path.read_text(encoding="utf-8"))
+        settings = parse_yaml(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror})") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
@@ -66,7 +80,7 @@ def preset_settings(name: str) -> Settings:
     if name not in preset_names():
         return {}
     text = (resources.files("fedspecial") / "presets" / f"{name}.yaml").read_text(encoding="utf-8")
-    return dict(yaml.safe_load(text))
+    return dict(parse_yaml(text))
 
 
 def benchmark_of_preset(name: str) -> str:

@@ -15,6 +15,8 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +37,9 @@ FORMAT = 3
 """Version of the files in a run directory, which this version of fedspecial writes."""
 READABLE = (2, FORMAT)
 """Versions that it reads. Format 2 had one hash of all data, and the hash of its settings included the domains."""
+
+_Dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+"""For the file. It breaks some lines differently than `yaml.safe_dump`, which hashes are therefore computed from."""
 
 
 def create(settings: Settings) -> Path:
@@ -69,7 +74,8 @@ def write_settings(folder: Path, settings: Settings, about: dict[str, Any] | Non
 
 def _config_bytes(settings: Settings, about: dict[str, Any] | None = None) -> bytes:
     about = {"format": FORMAT, **(about or {}), **_seals(settings, FORMAT)}
-    return yaml.safe_dump(_plain({**settings, "about": about}), sort_keys=False, allow_unicode=True).encode()
+    text = yaml.dump(_plain({**settings, "about": about}), Dumper=_Dumper, sort_keys=False, allow_unicode=True)
+    return str(text).encode()
 
 
 def settings(folder: Path) -> Settings:
@@ -220,12 +226,27 @@ def _seals(settings: Settings, version: int) -> dict[str, str]:
     left_out = {"out", *EXECUTION}
     if version < 3:
         return {"settings_sha256": _sha256({key: settings[key] for key in settings.keys() - left_out})}
-    identity = {key: settings[key] for key in settings.keys() - left_out - {"domains"}}
+    identity = {key: settings[key] for key in sorted(settings.keys() - left_out - {"domains"})}
     return {"settings_sha256": _sha256(identity), "domains_sha256": _sha256({"domains": settings.get("domains")})}
 
 
 def _sha256(values: Settings) -> str:
-    return hashlib.sha256(yaml.safe_dump(_plain(values), sort_keys=True).encode()).hexdigest()
+    plain = _plain(values)
+    return _sha256_of(_Content(repr(plain), plain))
+
+
+@dataclass(frozen=True)
+class _Content:
+    """Settings that are compared by their text, in which 1, 1.0 and True differ."""
+
+    text: str
+    values: Settings = field(compare=False)
+
+
+@lru_cache(maxsize=256)
+def _sha256_of(content: _Content) -> str:
+    """Cached, because a run reads and checks its settings several times."""
+    return hashlib.sha256(yaml.safe_dump(content.values, sort_keys=True).encode()).hexdigest()
 
 
 def _plain(value: Any) -> Any:
