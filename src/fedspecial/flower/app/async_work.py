@@ -34,6 +34,7 @@ class FlowerWork:
     flower: FlowerEngine
     answered: int = 0
     buffer: list[Assignment] = field(default_factory=list)
+    _task: int = 0
     _at_work: dict[int, Assignment] = field(default_factory=dict)
     _replies: dict[int, SiteReply] = field(default_factory=dict)
 
@@ -45,6 +46,7 @@ class FlowerWork:
         return client in self.flower.registry.nodes and not self.flower.is_without_samples(task, client)
 
     def start(self, task: int, assignments: Sequence[Assignment]) -> None:
+        self._task = task
         for assignment in assignments:
             self._ask(assignment)
 
@@ -64,10 +66,13 @@ class FlowerWork:
             time.sleep(_POLL_SECONDS)
 
     def _wait_for_sites(self) -> list[Finished]:
-        """Nobody can be asked: wait until a site connects."""
-        seconds, sites = self.flower.plan.policy.wait_seconds, range(len(self.flower.plan.sites))
-        if not self.flower.registry.wait(sites, 1, seconds):
-            raise InputError(f"wait_seconds={seconds:g}: no site is connected")
+        """Nobody can be asked: wait until a site connects that has samples of the task."""
+        seconds, present = self.flower.plan.policy.wait_seconds, self.flower.runner.federation.present
+        sites = [client for client in present if not self.flower.is_without_samples(self._task, client)]
+        if not sites:
+            raise InputError(f"task {self._task}: no site has samples of it")
+        if not self.flower.registry.wait(sites, 1, seconds).keys() & set(sites):
+            raise InputError(f"wait_seconds={seconds:g}: no site with samples of task {self._task} is connected")
         return []
 
     def _arrived(self) -> Iterator[Finished]:
