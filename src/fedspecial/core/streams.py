@@ -69,8 +69,8 @@ def sample_clients(seed: int, task: int, round: int, clients: int, count: int) -
 def draw_others(
     seed: int, task: int, version: int, attempt: int, clients: int, excluded: Collection[int], count: int
 ) -> list[int]:
-    """Up to `count` clients that are not excluded, uniformly without replacement, in random order. With nobody excluded,
-    the first attempt (0) draws those of `sample_clients`."""
+    """Up to `count` clients that are not excluded, uniformly without replacement, in random order. With nobody
+    excluded, the first attempt (0) draws those of `sample_clients`."""
     keys = (task, version, attempt) if attempt else (task, version)
     free = clients - len(excluded)
     places = stream(seed, "participation", *keys).choice(free, min(count, free), replace=False)
