@@ -6,14 +6,19 @@ import math
 from collections import Counter
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, get_args
+from types import SimpleNamespace
+from typing import Any, ClassVar, get_args
 
 import numpy as np
 import pytest
 from torch import Tensor
 
+from fedspecial.config import Config
 from fedspecial.core.events import of_kind, read_events
 from fedspecial.core.staleness import Staleness, staleness_weight
+from fedspecial.engine.asynchronous import _draw_clients
+from fedspecial.engine.clock import ClientClock
+from fedspecial.engine.in_flight import SimulatedWork
 from fedspecial.errors import InputError
 from fedspecial.methods.base import ClientContext, Method
 from fedspecial.methods.special import Special
@@ -117,6 +122,38 @@ def test_a_run_ends_although_most_clients_drop_out(tmp_path: Path) -> None:
     assert result.certificates
     assert all(summary["asynchronous"]["updates"] == 9 for summary in result.certificates)
     assert all(summary["status"] in ("holds", "not anchored") for summary in result.certificates)
+
+
+class CountingClock(ClientClock):
+    """Counts the clients that are looked at."""
+
+    looked: ClassVar[list[int]] = []
+
+    def available(self, task: int, version: int, client: int) -> bool:
+        self.looked.append(client)
+        return super().available(task, version, client)
+
+
+def drawn(clients: int, chosen: int, availability: float) -> tuple[list[int], CountingClock]:
+    """The clients that start first."""
+    config = Config(clients=clients, clients_per_round=chosen, mode="async", availability=availability)
+    run = SimpleNamespace(config=config, federation=SimpleNamespace(clients=clients, absent=frozenset({0})))
+    clock = CountingClock(config)
+    clock.looked.clear()
+    return _draw_clients(run, SimulatedWork(clock), 1, 0), clock  # type: ignore[arg-type]
+
+
+def test_a_step_looks_only_at_the_clients_that_it_draws() -> None:
+    found, clock = drawn(10**6, 10, availability=0.5)
+    assert len(found) == len(set(found)) == 10
+    assert len(clock.looked) < 200  # of a million; with probability ½ each, ten are found in about 20
+    assert all(clock.available(1, 0, client) for client in found)
+
+
+def test_all_clients_that_can_be_reached_start_if_they_are_too_few() -> None:
+    found, clock = drawn(40, 40, availability=0.2)
+    assert found == [client for client in range(1, 40) if clock.available(1, 0, client)]
+    assert 0 < len(found) < 20
 
 
 @pytest.mark.parametrize(

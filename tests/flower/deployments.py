@@ -9,10 +9,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import permits
+
 import fedspecial
 from fedspecial.core.events import of_kind, read_events
 from fedspecial.flower.ops.new_app import write_app
-from fedspecial.flower.ops.pki import make_authority, make_node_key, make_server_identity
+from fedspecial.flower.ops.pki import NodeKey, make_authority, make_node_key, make_server_identity
 from fedspecial.flower.ops.process_tree import find_tagged
 from fedspecial.flower.ops.processes import LocalFederation
 
@@ -24,18 +26,34 @@ PATIENT = {
 
 
 @contextmanager
-def deployed(folder: Path, sites: Sequence[str]) -> Iterator[LocalFederation]:
-    """A SuperLink and one SuperNode per site, over TLS, registered under the names of the sites."""
+def deployed(folder: Path, sites: Sequence[str], *, with_permits: bool = False) -> Iterator[LocalFederation]:
+    """A SuperLink and one SuperNode per site, over TLS, registered under the names of the sites.
+
+    with_permits: sites train when they are allowed to, see `permits`
+    """
     identity = make_server_identity(folder / "keys", make_authority(folder / "keys"))
     write_app(folder / "app")
+    if with_permits:
+        (folder / "app" / "client_app.py").write_text(permits.CLIENT_APP)
     with LocalFederation(folder, tls=identity, environment={"OMP_NUM_THREADS": "1"}) as federation:
         federation.start_superlink()
         for site in sites:
-            key = make_node_key(folder / "keys", site)
-            federation.register(key)
-            config = {"site": site, "state": str(folder / "sites" / site)}
-            federation.start_supernode(site, key=key, config=config)
+            add_site(federation, site, warm=with_permits)
         yield federation
+
+
+def add_site(federation: LocalFederation, site: str, **how: Any) -> None:
+    federation.register(make_node_key(federation.folder / "keys", site))
+    permits.folder_of(federation, site).mkdir(parents=True)
+    start_site(federation, site, **how)
+
+
+def start_site(federation: LocalFederation, site: str, **how: Any) -> None:
+    """Start the SuperNode of a registered site."""
+    folder, own = federation.folder, permits.folder_of(federation, site)
+    key = NodeKey(site, folder / "keys" / site, folder / "keys" / f"{site}.pub")
+    config = {"site": site, "state": str(folder / "sites" / site), "permits": str(own)}
+    federation.start_supernode(site, key=key, config=config, **how)
 
 
 def submit(

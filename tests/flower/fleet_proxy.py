@@ -12,8 +12,25 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from fedspecial.flower.ops.pki import ServerIdentity
 
 
+class Uploads:
+    """Uploads of replies through a proxy: once `stop` is set they are not forwarded, and `stopped` says that one began.
+    `end` ends them without an answer."""
+
+    def __init__(self) -> None:
+        self.stop, self.stopped, self.end = threading.Event(), threading.Event(), threading.Event()
+
+    def forward(self, path: str) -> bool:
+        if not (self.stop.is_set() and path.endswith("/push-object")):
+            return True
+        self.stopped.set()
+        self.end.wait(900)
+        return False
+
+
 @contextmanager
-def fleet_proxy(identity: ServerIdentity, superlink: int, host: str = "127.0.0.1") -> Iterator[int]:
+def fleet_proxy(
+    identity: ServerIdentity, superlink: int, host: str = "127.0.0.1", uploads: Uploads | None = None
+) -> Iterator[int]:
     """Port of a TLS server that forwards ``/v1/fleet/`` and refuses everything else."""
     trusted = ssl.create_default_context(cafile=str(identity.authority))
 
@@ -24,6 +41,9 @@ def fleet_proxy(identity: ServerIdentity, superlink: int, host: str = "127.0.0.1
             body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
             if not self.path.startswith("/v1/fleet/"):
                 self._answer(403, [], b"")
+                return
+            if uploads is not None and not uploads.forward(self.path):
+                self.close_connection = True
                 return
             link = http.client.HTTPSConnection("127.0.0.1", superlink, context=trusted, timeout=60)
             try:

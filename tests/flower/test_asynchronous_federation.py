@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from flower_fixtures import federate, finished, rounds_of
+from flower_fixtures import federate, finished, grid_of, rounds_of
 from timed_grid import HANGS, TimedGrid, timed_grid, training
 
 from fedspecial.core.events import of_kind, read_events
@@ -80,6 +80,18 @@ def test_a_server_that_was_stopped_asks_the_sites_again(timed_grid: TimedGrid, t
     run = federate(tmp_path, grid=timed_grid, **settings)
     events = read_events(run / "events.jsonl")
     assert sum(len(event["updates"]) for event in of_kind(events, "server_step")) == 16
+
+
+def test_a_federation_stops_if_no_site_does_what_it_is_asked_for(tmp_path: Path) -> None:
+    """Two sites and one retry: after more than four refusals without a usable update."""
+    grid = grid_of(tmp_path, methods=["fedavg"])
+    with pytest.raises(InputError, match=r"^retries=1: no usable update in the last \d+ requests to sites"):
+        federate(tmp_path, grid=grid, **ASYNCHRONOUS)
+
+
+def test_a_federation_stops_at_a_task_of_which_no_site_has_samples(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"^task 1: no site has samples of it or allows it"):
+        federate(tmp_path, grid=grid_of(tmp_path, min_group=10**6), **ASYNCHRONOUS)
 
 
 def test_simulated_latency_is_refused(tmp_path: Path) -> None:

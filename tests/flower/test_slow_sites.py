@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -61,16 +62,19 @@ def test_a_site_that_was_restarted_is_asked_again_and_takes_part_in_the_next_exc
     assert timed_grid.clock.now < 60
 
 
-def test_a_site_that_was_restarted_is_asked_again_if_the_quorum_needs_it(timed_grid: TimedGrid, tmp_path: Path) -> None:
+@pytest.mark.parametrize("restart", [TimedGrid.restart, TimedGrid.restart_at_once])
+def test_a_site_that_was_restarted_is_asked_again_if_the_quorum_needs_it(
+    restart: Callable[[TimedGrid, int], int], timed_grid: TimedGrid, tmp_path: Path
+) -> None:
     undisturbed = finished(federate(tmp_path / "undisturbed", **ONE_TASK))["model_sha256"]
     south = timed_grid.get_node_ids()[1]
     timed_grid.delays = {south: HANGS}
-    sleep = timed_grid.clock.sleep
+    sleep, restarted = timed_grid.clock.sleep, []
 
     def restart_after_five_seconds(seconds: float) -> None:
         sleep(seconds)
-        if timed_grid.clock.now >= 5 and south in timed_grid.contexts:
-            timed_grid.restart(south)
+        if timed_grid.clock.now >= 5 and not restarted:
+            restarted.append(restart(timed_grid, south))
 
     timed_grid.clock.sleep = restart_after_five_seconds  # type: ignore[method-assign]
     run = federate(tmp_path, grid=timed_grid, reply_seconds=3600.0, quorum=1.0, **ONE_TASK)

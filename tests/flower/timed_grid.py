@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from flower_fixtures import SITES
@@ -36,6 +37,7 @@ class TimedGrid(InProcessGrid):
 
     delays: node → how long its answers take; at once if it is not listed
     asked:  every request as (node, message type, time)
+    activated: node → when it last connected
     """
 
     def __init__(self, folder: Path, clock: FakeTime) -> None:
@@ -46,6 +48,7 @@ class TimedGrid(InProcessGrid):
         self.asked: list[tuple[int, str, float]] = []
         self._due: dict[str, float] = {}
         self._free: dict[int, float] = {}
+        self.activated: dict[int, str] = {}
 
     def push_messages(self, messages: Iterable[Message]) -> list[str]:
         listed = list(messages)
@@ -65,11 +68,26 @@ class TimedGrid(InProcessGrid):
         request = self._requests.get(message_id)
         return request is None or request.metadata.dst_node_id in self.contexts
 
+    def get_nodes(self) -> list[Any]:
+        nodes = super().get_nodes()
+        for node in nodes:
+            node.last_activated_at = self.activated.get(node.node_id, "")
+        return nodes
+
     def restart(self, node: int) -> int:
         """The site loses its work and connects again as another node."""
         new = max(self.contexts) + 1
         self.contexts[new] = self.contexts.pop(node)
         return new
+
+    def restart_at_once(self, node: int) -> int:
+        """The site loses its work and connects again as the same node, before anybody has missed it."""
+        self.activated[node] = f"at {self.clock.now} s"
+        lost = [m for m, request in self._requests.items() if request.metadata.dst_node_id == node]
+        self._due |= dict.fromkeys(lost, math.inf)
+        self.delays.pop(node, None)
+        self._free.pop(node, None)
+        return node
 
     def trainings(self, node: int) -> int:
         return sum(kind == "train" for to, kind, _ in self.asked if to == node)

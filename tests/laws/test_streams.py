@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedspecial.core.events import read_events
-from fedspecial.core.streams import sample_clients, stream, stream_seed, torch_stream
+from fedspecial.core.streams import draw_others, sample_clients, stream, stream_seed, torch_stream
 from fedspecial.methods.base import ClientContext, Method
 from toy_problems import begin, play
 
@@ -39,6 +39,17 @@ def test_clients_are_sampled_without_replacement(seed: int, clients: int, data: 
     assert len(set(chosen)) == count
     assert chosen == sorted(chosen)
     assert all(0 <= client < clients for client in chosen)
+
+
+@given(st.integers(0, 1000), st.integers(1, 50), st.integers(0, 60), st.data())
+def test_others_are_drawn_as_from_a_list_without_the_excluded_clients(
+    seed: int, clients: int, count: int, data: st.DataObject
+) -> None:
+    excluded = data.draw(st.sets(st.integers(0, clients - 1)))
+    free = [client for client in range(clients) if client not in excluded]
+    drawn = draw_others(seed, 1, 7, 0, clients, excluded, count)
+    assert sorted(drawn) == [free[place] for place in sample_clients(seed, 1, 7, len(free), min(count, len(free)))]
+    assert set(draw_others(seed, 1, 7, 1, clients, excluded, clients)) == set(free)
 
 
 def test_every_client_is_sampled_equally_often() -> None:

@@ -7,7 +7,7 @@ depend on nothing else, so they are the same for all methods and all engines.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 
 import numpy as np
@@ -64,6 +64,19 @@ def _generators() -> list[torch.Generator]:
 def sample_clients(seed: int, task: int, round: int, clients: int, count: int) -> list[int]:
     """N of M clients, uniformly without replacement, in ascending order."""
     return sorted(int(c) for c in stream(seed, "participation", task, round).choice(clients, count, replace=False))
+
+
+def draw_others(
+    seed: int, task: int, version: int, attempt: int, clients: int, excluded: Collection[int], count: int
+) -> list[int]:
+    """Up to `count` clients that are not excluded, uniformly without replacement, in random order. With nobody
+    excluded, the first attempt (0) draws those of `sample_clients`."""
+    keys = (task, version, attempt) if attempt else (task, version)
+    free = clients - len(excluded)
+    places = stream(seed, "participation", *keys).choice(free, min(count, free), replace=False)
+    # The k-th free client is k plus the number of excluded ones before it.
+    before = np.sort(np.fromiter(excluded, dtype=np.int64)) - np.arange(len(excluded))
+    return [int(client) for client in places + np.searchsorted(before, places, side="right")]
 
 
 def batch_order(seed: int, task: int, round: int, client: int) -> np.random.Generator:

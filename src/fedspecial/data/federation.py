@@ -55,9 +55,10 @@ class Federation:
     _outputs: dict[int, int] = field(default_factory=dict)
 
     @property
-    def present(self) -> list[int]:
+    def present(self) -> Sequence[int]:
         """The clients that take part."""
-        return [client for client in range(self.clients) if client not in self.absent]
+        everybody = range(self.clients)
+        return [client for client in everybody if client not in self.absent] if self.absent else everybody
 
     @property
     def num_domains(self) -> int:

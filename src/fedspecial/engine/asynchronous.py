@@ -12,8 +12,9 @@ The rules that make a run reproducible:
 
 - All events of one moment are processed, ordered by kind and client, before any client starts.
 - Clients start only after a server step, in ascending order, as many as are missing to `clients_per_round`. They are
-  drawn from those that can be reached, are not at work and have no update in the buffer, from the stream
-  ("participation", task, version). Every step is a new version, so that no client works on a version twice.
+  drawn from those that are not at work and have no update in the buffer, from the stream ("participation", task,
+  version); those that cannot be reached are replaced by others from ("participation", task, version, attempt). Every
+  step is a new version, so that no client works on a version twice.
 - Updates of a step are added in ascending order of the clients.
 - If nobody is at work any more, because clients dropped out, the server steps with the updates that it has; without
   any, the step leaves the model as it is.
@@ -26,6 +27,7 @@ With no latency and buffer = clients_per_round, this is the synchronous algorith
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import islice
 
 from torch import Tensor
 
@@ -33,7 +35,7 @@ from fedspecial.config import Config
 from fedspecial.core.clock_events import UpdateOrigin
 from fedspecial.core.messages import Broadcast, Update
 from fedspecial.core.staleness import staleness_weight
-from fedspecial.core.streams import sample_clients
+from fedspecial.core.streams import draw_others
 from fedspecial.engine.aggregate import first_norm
 from fedspecial.engine.checkpoint import Position
 from fedspecial.engine.in_flight import Assignment, Finished, WorkInFlight
@@ -72,14 +74,27 @@ def run_steps(run: Run, task: int, version: int) -> None:
 
 def _start_clients(run: Run, work: WorkInFlight, task: int, version: int) -> None:
     config = run.config
-    busy = {*work.at_work, *(assignment.client for assignment in work.buffer)}
-    free = [c for c in run.federation.present if c not in busy and work.available(task, version, c)]
-    missing = min(config.clients_per_round - len(work.at_work), len(free))
-    chosen = [free[at] for at in sample_clients(config.seed, task, version, len(free), missing)]
     client_lr = config.client_lr_of(task, work.answered // config.clients_per_round)
     copies: dict[tuple[str, int], Tensor] = {}
-    messages = {client: _message(run, client, task, version, copies) for client in chosen}
+    messages = {c: _message(run, c, task, version, copies) for c in _draw_clients(run, work, task, version)}
     work.start(task, [Assignment(client, version, client_lr, message) for client, message in messages.items()])
+
+
+def _draw_clients(run: Run, work: WorkInFlight, task: int, version: int) -> list[int]:
+    """The clients that start, in ascending order. One that cannot be reached is replaced by another one, so that only
+    clients that are drawn are looked at, however many there are."""
+    seed, clients = run.config.seed, run.federation.clients
+    excluded = {*run.federation.absent, *work.at_work, *(assignment.client for assignment in work.buffer)}
+    chosen, attempt = list[int](), 0
+    missing = wanted = run.config.clients_per_round - len(work.at_work)
+    while True:
+        drawn = draw_others(seed, task, version, attempt, clients, excluded, wanted)
+        reachable = (client for client in drawn if work.available(task, version, client))
+        chosen += islice(reachable, missing - len(chosen))
+        if len(chosen) == missing or len(drawn) < wanted:
+            return sorted(chosen)
+        excluded.update(drawn)
+        attempt, wanted = attempt + 1, wanted * 2  # so that few attempts are enough if hardly anybody can be reached
 
 
 def _message(run: Run, client: int, task: int, version: int, copies: dict[tuple[str, int], Tensor]) -> Broadcast:

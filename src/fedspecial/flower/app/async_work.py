@@ -34,6 +34,8 @@ class FlowerWork:
     flower: FlowerEngine
     answered: int = 0
     buffer: list[Assignment] = field(default_factory=list)
+    _task: int = 0
+    _failures: int = 0
     _at_work: dict[int, Assignment] = field(default_factory=dict)
     _replies: dict[int, SiteReply] = field(default_factory=dict)
 
@@ -45,6 +47,7 @@ class FlowerWork:
         return client in self.flower.registry.nodes and not self.flower.is_without_samples(task, client)
 
     def start(self, task: int, assignments: Sequence[Assignment]) -> None:
+        self._task = task
         for assignment in assignments:
             self._ask(assignment)
 
@@ -59,15 +62,26 @@ class FlowerWork:
         while True:
             found = [*self._arrived(), *self._lost()]
             if found:
+                self._check_progress(found)
                 return sorted(found, key=lambda finished: finished.assignment.client)
             self.flower.requests.refresh()
             time.sleep(_POLL_SECONDS)
 
+    def _check_progress(self, found: Sequence[Finished]) -> None:
+        """Stop if no site can do what it is asked for, as a synchronous federation does without a quorum."""
+        self._failures = 0 if any(f.loss is None for f in found) else self._failures + len(found)
+        sites, retries = len(self.flower.runner.federation.present), self.flower.plan.policy.retries
+        if self._failures > sites * (1 + retries):
+            raise InputError(f"retries={retries}: no usable update in the last {self._failures} requests to sites")
+
     def _wait_for_sites(self) -> list[Finished]:
-        """Nobody can be asked: wait until a site connects."""
-        seconds, sites = self.flower.plan.policy.wait_seconds, range(len(self.flower.plan.sites))
-        if not self.flower.registry.wait(sites, 1, seconds):
-            raise InputError(f"wait_seconds={seconds:g}: no site is connected")
+        """Nobody can be asked: wait until a site connects that has samples of the task."""
+        seconds, present = self.flower.plan.policy.wait_seconds, self.flower.runner.federation.present
+        sites = [client for client in present if not self.flower.is_without_samples(self._task, client)]
+        if not sites:
+            raise InputError(f"task {self._task}: no site has samples of it or allows it")
+        if not self.flower.registry.wait(sites, 1, seconds).keys() & set(sites):
+            raise InputError(f"wait_seconds={seconds:g}: no site with samples of task {self._task} is connected")
         return []
 
     def _arrived(self) -> Iterator[Finished]:

@@ -148,7 +148,7 @@ class FlowerEngine:
         return len(self._present)
 
     @property
-    def _present(self) -> list[int]:
+    def _present(self) -> Sequence[int]:
         return self.runner.federation.present
 
     def events(self) -> list[Event]:

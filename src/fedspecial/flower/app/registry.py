@@ -46,6 +46,7 @@ class SiteRegistry:
         self.sessions: dict[int, int] = {}
         """Client → how often it has connected; after a restart it does not answer what it was asked before."""
         self._refused: dict[int, float] = {}
+        self._activated: dict[int, str] = {}
 
     @property
     def nodes(self) -> dict[int, int]:
@@ -54,11 +55,13 @@ class SiteRegistry:
 
     def refresh(self) -> dict[int, int]:
         """Remove disconnected nodes, read pending replies and ask new nodes to identify themselves; does not wait."""
-        registered = {node.node_id: node.name for node in self._grid.get_nodes()}
-        self._claims = {node: client for node, client in self._claims.items() if node in registered}
+        found = list(self._grid.get_nodes())
+        registered = {node.node_id: node.name for node in found}
+        same = self._same_as_before({node.node_id: node.last_activated_at for node in found})
+        self._claims = {node: client for node, client in self._claims.items() if node in same}
         expired = time.monotonic() - REFUSED_SECONDS
-        self._refused = {node: when for node, when in self._refused.items() if node in registered and when > expired}
-        self._pending = {message_id: node for message_id, node in self._pending.items() if node in registered}
+        self._refused = {node: when for node, when in self._refused.items() if node in same and when > expired}
+        self._pending = {message_id: node for message_id, node in self._pending.items() if node in same}
         known = {*self._claims, *self._refused, *self._pending.values()}
         self._ask_to_identify(sorted(registered.keys() - known))
         for reply in self._grid.pull_messages(list(self._pending)) if self._pending else ():
@@ -66,6 +69,12 @@ class SiteRegistry:
             if node is not None:
                 self._read_identity(node, registered[node], reply)
         return self.nodes
+
+    def _same_as_before(self, activated: dict[int, str]) -> set[int]:
+        """The nodes that have not been restarted since the last call. A restarted node keeps its id, and may have been
+        away for too short a time to be missed."""
+        before, self._activated = self._activated, activated
+        return {node for node, when in activated.items() if before.get(node, when) == when}
 
     def wait(self, clients: Collection[int], count: int, seconds: float) -> dict[int, int]:
         """Wait until `count` of these clients are connected, or until the time is over."""

@@ -40,6 +40,7 @@ from fedspecial.flower.app.recorder import Recorder
 from fedspecial.flower.app.site_data import server_federation
 from fedspecial.flower.app.site_plan import plan_for_sites
 from fedspecial.flower.app.task_control import requested_task_end
+from fedspecial.flower.app.threaded_grid import ThreadedGrid
 from fedspecial.flower.app.watched_grid import FILE as SITES_FILE
 from fedspecial.flower.app.watched_grid import WatchedGrid
 from fedspecial.flower.governance.audit import AuditLog, read_lines
@@ -65,7 +66,7 @@ def make_server_app(**settings: Any) -> ServerApp:
     def main(grid: Grid, context: Context) -> None:
         log_to_stderr()
         try:
-            serve(grid, {**context.run_config, **settings})
+            serve(ThreadedGrid(grid), {**context.run_config, **settings})
         except InputError as error:
             log.error("%s", error)  # one readable line above Flower's traceback
             raise

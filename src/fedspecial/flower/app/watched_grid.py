@@ -12,15 +12,15 @@ from flwr.app import Message
 from flwr.serverapp import Grid
 
 from fedspecial.core.files import write_atomic
+from fedspecial.flower.app.forwarding_grid import ForwardingGrid
 
 FILE = "sites.json"
 _WRITE_SECONDS = 1.0
 _LOOK_SECONDS = 5.0
 
 
-class WatchedGrid(Grid):
-    """Passes everything on to `grid`.
-
+class WatchedGrid(ForwardingGrid):
+    """
     admit: whether the node with this registered name and public key may take part; others are treated as absent
     nodes: client → node of the connected sites; set once the engine knows them
     """
@@ -28,7 +28,8 @@ class WatchedGrid(Grid):
     def __init__(
         self, grid: Grid, path: Path, sites: Sequence[str], admit: Callable[[str, bytes], bool] = lambda name, key: True
     ) -> None:
-        self._grid, self._path, self._sites, self._admit = grid, path, sites, admit
+        super().__init__(grid)
+        self._path, self._sites, self._admit = path, sites, admit
         self.nodes: Callable[[], Mapping[int, int]] = dict
         self._sent: dict[str, tuple[int, float]] = {}
         self._answered: dict[str, dict[str, Any]] = {}
@@ -85,22 +86,6 @@ class WatchedGrid(Grid):
             state = {"connected": site in connected, "waiting_seconds": waiting.get(node, 0.0) if node else 0.0}
             rows[site] = {**state, **self._answered.get(site, {})}
         write_atomic(self._path, json.dumps({"time": _text(now), "sites": rows}).encode())
-
-    def get_node_ids(self) -> Any:
-        return self._grid.get_node_ids()
-
-    def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Any:
-        return self._grid.send_and_receive(messages, timeout=timeout)
-
-    def set_run(self, run: Any) -> None:
-        self._grid.set_run(run)
-
-    @property
-    def run(self) -> Any:
-        return self._grid.run
-
-    def create_message(self, *args: Any, **kwargs: Any) -> Message:
-        return self._grid.create_message(*args, **kwargs)
 
 
 def _text(seconds: float) -> str:
