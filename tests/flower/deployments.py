@@ -6,6 +6,7 @@ import os
 import signal
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,26 +25,39 @@ PATIENT = {
 
 
 @contextmanager
-def deployed(folder: Path, sites: Sequence[str]) -> Iterator[LocalFederation]:
-    """A SuperLink and one SuperNode per site, over TLS, registered under the names of the sites."""
+def deployed(folder: Path, sites: Sequence[str], data: Path | None = None) -> Iterator[LocalFederation]:
+    """A SuperLink and one SuperNode per site, over TLS, registered under the names of the sites.
+
+    data: the folder with one folder of data per site; without it, the sites share a benchmark
+    """
     identity = make_server_identity(folder / "keys", make_authority(folder / "keys"))
     write_app(folder / "app")
     with LocalFederation(folder, tls=identity, environment={"OMP_NUM_THREADS": "1"}) as federation:
         federation.start_superlink()
         for site in sites:
-            key = make_node_key(folder / "keys", site)
-            federation.register(key)
-            config = {"site": site, "state": str(folder / "sites" / site)}
-            federation.start_supernode(site, key=key, config=config)
+            join(federation, site, data)
         yield federation
+
+
+def join(federation: LocalFederation, site: str, data: Path | None = None, process: str | None = None) -> None:
+    """Register a new key under the name of a site and start its SuperNode.
+
+    process: name of the process and of its key and state, if it is not the site's
+    """
+    process = process or site
+    key = make_node_key(federation.folder / "keys", process)
+    federation.register(replace(key, name=site))
+    config = {"site": site, "state": str(federation.folder / "sites" / process)}
+    own = {"data": str(data / site)} if data else {}
+    federation.start_supernode(process, key=key, config={**config, **own}, warm=data is not None)
 
 
 def submit(
     federation: LocalFederation, sites: Sequence[str], more: dict[str, Any] | None = None, **settings: Any
 ) -> Path:
-    """Start the run, or go on with it; returns its folder."""
+    """Start the run, or go on with it; returns its folder. A further setting that is None is left out."""
     run, further = federation.folder / "run", {**MORE, **(more or {})}
-    text = " ".join(f"{name}={value}" for name, value in further.items())
+    text = " ".join(f"{name}={value}" for name, value in further.items() if value is not None)
     config = {**ROUNDS, **PATIENT, **settings, "sites": ",".join(sites), "more": text, "out": str(run)}
     federation.start_run(federation.folder / "app", config)
     return run
