@@ -121,9 +121,10 @@ def test_after_a_key_was_replaced_the_old_one_is_refused_and_the_log_has_both(tm
         wait_for_end(federation, run, 900)
         assert contents(tmp_path / "real" / "sites" / "north") == before
         federation.stop("north")
+        federation.wait(lambda: federation.nodes_online() == 2, None, "the old node is still online", 120, pause=0.5)
         listed = json.loads(federation.run_command(["flwr", "supernode", "ls", CONNECTION, "--format", "json"]))
-        (old,) = [node for node in listed["nodes"] if node["name"] == "north" and node["status"] != "online"]
-        federation.run_command(["flwr", "supernode", "unregister", str(old["node-id"]), CONNECTION])
+        (old,) = [node["node-id"] for node in listed["nodes"] if node["status"] != "online"]
+        federation.run_command(["flwr", "supernode", "unregister", str(old), CONNECTION])
         key = federation.folder / "keys" / "north"
         stolen = ["flower-supernode", "--superlink", f"127.0.0.1:{federation.port}", "--auth-supernode-private-key"]
         assert federation.tls is not None
