@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-PALETTE = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#5b6570", "#f0e442")
-"""The palette of Okabe and Ito, with a grey instead of its black, on which borders and text would not be seen."""
+PALETTE = ("#0072b2", "#d55e00", "#009e73", "#56b4e9", "#5b6570", "#e69f00", "#cc79a7", "#f0e442")
+"""The colours of Okabe and Ito, with a grey instead of black, on which borders would not be seen. The order is one in
+which neighbours differ clearly also without red or green; yellow, which is weak on white, is the last."""
 
 
 def distinct_colours(count: int) -> list[str]:
