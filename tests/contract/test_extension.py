@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 from torch import nn
 
-from fedspecial import Benchmark, Result, methods
+from fedspecial import Benchmark, Result, methods, resume
 from fedspecial.core.events import EXECUTION_EVENTS, of_kind, read_events
 from fedspecial.errors import InputError
 from method_problems import problem_for
@@ -96,12 +97,35 @@ def test_settings_that_last_over_tasks_last_over_an_extension(case: str, tmp_pat
 
 
 @every_method
+def test_a_rate_that_is_not_reset_goes_on_falling_in_an_extension(name: str, tmp_path: Path) -> None:
+    benchmark, sizes = problem_for(name)
+    sizes |= {"client_lr_reset": False, "client_lr_decay": 0.8, "rounds": 2}
+    whole = learn(tmp_path / "whole", name, benchmark, **sizes)
+    assert_equal_runs(extended(tmp_path / "run", name, benchmark, start=2, **sizes), whole, start=2)
+
+
+@every_method
 def test_a_class_incremental_run_is_extended_by_new_classes(name: str, tmp_path: Path) -> None:
     sizes = problem_for(name)[1] | {"model": "cnn", "width": 4}
     whole = learn(tmp_path / "whole", name, growing(), **sizes)
     found = extended(tmp_path / "run", name, growing(), **sizes)
     assert_equal_runs(found, whole)
     assert found.acc_masked == whole.acc_masked
+
+
+@every_method
+def test_an_extension_by_new_classes_that_was_killed_resumes_to_the_same_model(name: str, tmp_path: Path) -> None:
+    """The folder is copied after a checkpoint in the middle of the extension, as a kill would leave it."""
+    sizes = problem_for(name)[1] | {"model": "cnn", "width": 4, "rounds": 2}
+    whole, run, killed = learn(tmp_path / "whole", name, growing(), **sizes), tmp_path / "run", tmp_path / "killed"
+
+    def copy(event: Any) -> None:
+        if event.event == "round" and (event.task, event.round) == (2, 1):
+            shutil.copytree(run, killed)
+
+    learn(run, name, first(growing(), 1), **sizes)
+    extend(run, growing().domains[1], benchmark=first(growing(), 1), listeners=[copy])
+    assert_equal_runs(resume(killed, benchmark=growing()), whole)
 
 
 def test_classes_that_nobody_knew_at_the_start_can_be_appended(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import os
 import signal
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +27,12 @@ PATIENT = {
 
 
 @contextmanager
-def deployed(folder: Path, sites: Sequence[str], *, with_permits: bool = False) -> Iterator[LocalFederation]:
+def deployed(
+    folder: Path, sites: Sequence[str], data: Path | None = None, *, with_permits: bool = False
+) -> Iterator[LocalFederation]:
     """A SuperLink and one SuperNode per site, over TLS, registered under the names of the sites.
 
+    data:         the folder with one folder of data per site; without it, the sites share a benchmark
     with_permits: sites train when they are allowed to, see `permits`
     """
     identity = make_server_identity(folder / "keys", make_authority(folder / "keys"))
@@ -38,30 +42,40 @@ def deployed(folder: Path, sites: Sequence[str], *, with_permits: bool = False) 
     with LocalFederation(folder, tls=identity, environment={"OMP_NUM_THREADS": "1"}) as federation:
         federation.start_superlink()
         for site in sites:
-            add_site(federation, site, warm=with_permits)
+            add_site(federation, site, data, warm=with_permits or data is not None)
         yield federation
 
 
-def add_site(federation: LocalFederation, site: str, **how: Any) -> None:
-    federation.register(make_node_key(federation.folder / "keys", site))
-    permits.folder_of(federation, site).mkdir(parents=True)
-    start_site(federation, site, **how)
+def add_site(
+    federation: LocalFederation, site: str, data: Path | None = None, process: str | None = None, **how: Any
+) -> None:
+    """Register a new key under the name of a site and start its SuperNode.
+
+    process: name of the process and of its key and state, if it is not the site's
+    """
+    key = make_node_key(federation.folder / "keys", process or site)
+    federation.register(replace(key, name=site))
+    permits.folder_of(federation, site).mkdir(parents=True, exist_ok=True)
+    start_site(federation, site, data, process, **how)
 
 
-def start_site(federation: LocalFederation, site: str, **how: Any) -> None:
+def start_site(
+    federation: LocalFederation, site: str, data: Path | None = None, process: str | None = None, **how: Any
+) -> None:
     """Start the SuperNode of a registered site."""
-    folder, own = federation.folder, permits.folder_of(federation, site)
-    key = NodeKey(site, folder / "keys" / site, folder / "keys" / f"{site}.pub")
-    config = {"site": site, "state": str(folder / "sites" / site), "permits": str(own)}
-    federation.start_supernode(site, key=key, config=config, **how)
+    folder, process = federation.folder, process or site
+    key = NodeKey(site, folder / "keys" / process, folder / "keys" / f"{process}.pub")
+    config = {"site": site, "state": str(folder / "sites" / process)}
+    config |= {"permits": str(permits.folder_of(federation, site))} | ({"data": str(data / site)} if data else {})
+    federation.start_supernode(process, key=key, config=config, **how)
 
 
 def submit(
     federation: LocalFederation, sites: Sequence[str], more: dict[str, Any] | None = None, **settings: Any
 ) -> Path:
-    """Start the run, or go on with it; returns its folder."""
+    """Start the run, or go on with it; returns its folder. A further setting that is None is left out."""
     run, further = federation.folder / "run", {**MORE, **(more or {})}
-    text = " ".join(f"{name}={value}" for name, value in further.items())
+    text = " ".join(f"{name}={value}" for name, value in further.items() if value is not None)
     config = {**ROUNDS, **PATIENT, **settings, "sites": ",".join(sites), "more": text, "out": str(run)}
     federation.start_run(federation.folder / "app", config)
     return run

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from runs import assert_same_run, contents
 
+from fedspecial import methods
 from processes import Fork
 
 KILLED = -9
@@ -26,6 +27,12 @@ POINTS = [
     ("result.json", 1),
 ]
 FAST = [("after rename of config.yaml", 1), ("before run_extended", 1), ("training", 2), ("result.json", 1)]
+
+SMALL = {
+    "mfcl": ("iterations=5", "generator_width=4", "latent=8", "synthetic=8"),
+    "fedcil": ("generator_width=4", "gan_size=16", "server_iterations=2"),
+}
+"""Sizes of generators, which otherwise take most of the time."""
 
 
 @pytest.fixture(scope="module")
@@ -63,6 +70,22 @@ def test_an_extension_killed_at_any_point_resumes_to_the_same_result(
     outcome = fork("resume", folder)
     assert outcome.code == 0, outcome.stderr
     assert_same_run(folder, extended_run)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in methods.names() if not methods.find(name).all_domains])
+def test_every_method_continues_a_killed_extension_to_the_model_of_the_whole_run(
+    fork: Fork, tiny: list[str], tmp_path: Path, name: str
+) -> None:
+    settings = [part for part in tiny if not part.startswith(("domains=", "model=", "width="))]
+    settings += [f"method={name}", "model=cnn", "width=4", *SMALL.get(name, ())]
+    whole, folder = tmp_path / "whole", tmp_path / "run"
+    assert fork("run", *settings, "domains=paper,neon,photo", f"out={whole}").code == 0
+    assert fork("run", *settings, "domains=paper,neon", f"out={folder}").code == 0
+    assert fork("extend", folder, "photo", kill_at=["training", 2]).code == KILLED
+    outcome = fork("resume", folder)
+    assert outcome.code == 0, outcome.stderr
+    assert (folder / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
 
 
 def test_an_extension_killed_before_it_was_recorded_has_changed_nothing(

@@ -14,8 +14,9 @@ import yaml
 from runs import contents
 from torch import nn
 
-from fedspecial import Benchmark, Domain, InputError, resume
+from fedspecial import Benchmark, Domain, InputError, resume, run
 from fedspecial.runs import directory
+from processes import Fork
 from toy_problems import extend, first, learn, rotated_blobs
 
 BLOBS = rotated_blobs()
@@ -87,6 +88,51 @@ def test_other_data_of_the_domains_that_were_learned(refused: Callable[..., str]
 
 def test_settings_other_than_those_of_execution(refused: Callable[..., str]) -> None:
     assert "rounds=9: an extension keeps the settings of its run" in refused(rounds=9)
+
+
+def test_a_setting_or_an_object_that_would_not_be_used(fork: Fork, finished_run: Path) -> None:
+    """model=… and method=… are also names of arguments of `fedspecial.extend`."""
+    before = contents(finished_run)
+    for given in ("model=cnn", "method=fedavg", "benchmark=heart", "progress=true", "rounds=9"):
+        line = fork("extend", finished_run, "photo", given).error_line
+        assert line.startswith(f"{given.replace('true', 'True')}: an extension keeps the settings of its run")
+    assert "zebra" in fork("extend", finished_run, "zebra").error_line
+    assert contents(finished_run) == before
+    for named in ({"model": _network(5)}, {"benchmark": first(BLOBS, 2)}, {"model": "cnn"}):
+        with pytest.raises(InputError, match="an extension keeps the settings of its run.*leave it out"):
+            extend(finished_run, "photo", **named)
+    assert contents(finished_run) == before
+
+
+def test_a_killed_run_is_resumed_with_its_own_model(fork: Fork, tiny: list[str], tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    fork("run", *tiny, f"out={folder}", kill_at=["training", 1])
+    assert fork("resume", folder, "model=cnn").error_line.startswith("model=cnn: a resumed run keeps its settings")
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ("d2,well,30,C", r"t\.csv: row 42: column 'blood': 'C' is not one of A, B"),
+        ("d2,well,old,A", r"t\.csv: row 42: column 'age': 'old' is not a number"),
+        ("d2,dead,30,A", r"'dead' is not a class of"),
+    ],
+    ids=["category", "number", "class"],
+)
+def test_rows_of_a_table_that_the_model_has_no_input_for(row: str, message: str, tmp_path: Path) -> None:
+    """Columns and categories are fixed when the run starts; an unknown category is refused and never dropped."""
+    table, folder = tmp_path / "t.csv", tmp_path / "run"
+    rows = [f"d{n % 2},{'ill' if n // 2 % 2 else 'well'},{20 + n},{'AB'[n % 3 % 2]}" for n in range(40)]
+    table.write_text("\n".join(["domain,label,age,blood", *rows]) + "\n")
+    settings = {"rounds": 1, "clients": 2, "clients_per_round": 2, "min_per_client": 2, "model": "logistic"}
+    run("folders", data=str(table), out=folder, **settings)
+    before = contents(folder)
+    good = [f"d2,{'ill' if n % 2 else 'well'},{20 + n},A" for n in range(20)]
+    table.write_text("\n".join([*table.read_text().splitlines(), row, *good]) + "\n")
+    with pytest.raises(InputError, match=message) as found:
+        extend(folder, "d2")
+    assert "\n" not in str(found.value)
+    assert contents(folder) == before
 
 
 def test_a_folder_in_use(folder: Path, refused: Callable[..., str]) -> None:

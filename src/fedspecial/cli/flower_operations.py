@@ -148,10 +148,14 @@ def rollback(
     folder: RunFolder,
     to: Annotated[str, typer.Option(metavar="TASK/ROUND", help="2/3: after round 3 of task 2; 2/0: before its first.")],
     reason: Annotated[str, typer.Option(metavar="TEXT", help="Why; it is written to the audit log.")],
+    members: Annotated[
+        bool, typer.Option("--members", help="Also undo the sites and tasks that were added or removed since then.")
+    ] = False,
 ) -> None:
     """Go back to an earlier round. The run must be stopped; start it again to continue from there.
 
-    The audit log is not shortened. Published models of the undone tasks are moved to withdrawn/.
+    The audit log is not shortened. Published models of the undone tasks are moved to withdrawn/. Sites and tasks stay as
+    they are now, and revoked keys stay revoked.
 
     Example:  fedspecial flower rollback run --to 2/3 --reason "site south sent wrong labels"
     """
@@ -159,12 +163,12 @@ def rollback(
     from fedspecial.runs import directory
 
     require_flower()
+    from fedspecial.flower.app.rollback import parse_position, roll_back
     from fedspecial.flower.app.task_control import check_federation
-    from fedspecial.flower.governance.rollback import parse_position, roll_back
 
     check_federation(folder)
     with directory.claimed(folder):
-        withdrawn = roll_back(folder, parse_position(to), reason)
+        withdrawn = roll_back(folder, parse_position(to), reason, members=members)
     for path in withdrawn:
         out.print(f"withdrawn: {path}", markup=False)
     out.print(f"the run is at {to}; start it again to continue from there", markup=False)

@@ -21,13 +21,14 @@ def resume_with_progress(
     from fedspecial.cli.progress import RunProgress
     from fedspecial.cli.tables import matrix_table, metrics_table, result_line
     from fedspecial.runs import api
-    from fedspecial.runs.extend import extend as extend_run
+    from fedspecial.runs import extend as extending
 
+    execution = api.execution_settings(execution or {}, api.KEPT if new is None else extending.KEPT)
     progress = RunProgress(out, folder)
-    how = {"listeners": [progress], "progress": False, **(execution or {})}
+    how = {"listeners": [progress], "progress": False, **execution}
     try:
         with progress.showing():
-            result: Result = api.resume(folder, **how) if new is None else extend_run(folder, new, **how)
+            result: Result = api.resume(folder, **how) if new is None else extending.extend(folder, new, **how)
     except KeyboardInterrupt:
         err.print(f"\nstopped; continue with: fedspecial resume {folder}", markup=False)
         sys.exit(130)

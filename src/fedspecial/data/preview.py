@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fedspecial.core.colours import distinct_colours
 from fedspecial.data.absent_classes import absent_classes
 from fedspecial.data.benchmark import Benchmark
 from fedspecial.data.partition import Partition
@@ -169,7 +170,7 @@ def _colours(count: int) -> list[Any]:
     from matplotlib import colormaps
 
     if count <= MAX_CLASSES:
-        return [colormaps["tab10"](index) for index in range(count)]
+        return list(distinct_colours(count))
     return [colormaps["turbo"](index / (count - 1)) for index in range(count)]
 
 

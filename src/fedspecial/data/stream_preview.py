@@ -7,20 +7,23 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from fedspecial.core.colours import distinct_colours
 from fedspecial.data.stream_schedule import StreamSchedule
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+MOST_NAMED = 12
+"""With more visits, their names would not fit above the figure."""
+
 
 def draw_stream(schedule: StreamSchedule, domains: Sequence[str], title: str = "") -> Figure:
     """In a blend, the colour of a cell is the mixture of the two domains. Dashed lines are the announced borders."""
-    from matplotlib import colormaps
+    from matplotlib.colors import to_rgb
     from matplotlib.figure import Figure
     from matplotlib.patches import Patch
 
-    palette = colormaps["tab10"] if len(domains) <= 10 else colormaps["tab20"]
-    colours = np.array([palette(number % palette.N)[:3] for number in range(len(domains))])
+    colours = np.array([to_rgb(colour) for colour in distinct_colours(len(domains))])
     cells = np.zeros((schedule.clients, schedule.num_visits * schedule.rounds, 3))
     for client in range(cells.shape[0]):
         for time in range(cells.shape[1]):
@@ -35,6 +38,11 @@ def draw_stream(schedule: StreamSchedule, domains: Sequence[str], title: str = "
         axes.axvline(border + 0.5, color="black", linestyle="--", linewidth=1)
     axes.set(xlabel="round of the run", ylabel="client")
     axes.set_yticks(range(1, schedule.clients + 1, max(1, schedule.clients // 10)))
+    if schedule.num_visits <= MOST_NAMED:
+        above = axes.secondary_xaxis("top")
+        middles = [(visit + 0.5) * schedule.rounds + 0.5 for visit in range(schedule.num_visits)]
+        above.set_xticks(middles, [domains[number - 1] for number in schedule.visited], fontsize=8)
+        above.tick_params(length=0)
     handles = [Patch(color=colour) for colour in colours]
     figure.legend(handles, domains, loc="outside lower center", ncols=min(8, len(domains)), frameon=False)
     width = f" over {schedule.width} rounds" if schedule.width else ""

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fedspecial.core.colours import distinct_colours
 from fedspecial.core.events import of_kind
 from fedspecial.core.extension import task_names
 from fedspecial.core.files import write_atomic
@@ -80,7 +81,7 @@ def draw_curves(events: Sequence[dict[str, Any]], path: Path) -> None:
     axes = figure.add_subplot()
     per_task, tasks = started["rounds"], task_names(events)
     visits = started.get("visits") or tasks
-    colours = {name: f"C{number}" for number, name in enumerate(tasks)}
+    colours = dict(zip(tasks, distinct_colours(len(tasks)), strict=True))
     for name in tasks:
         points = [
             ((r["task"] - 1) * per_task + r["round"] + 1, scale.factor * r["accuracy"][name])

@@ -137,6 +137,7 @@ def resume(
         return _located(finished, folder, model)
     objects = Objects.of(benchmark, model, method, objective)
     settings = directory.settings(folder) | execution_settings(execution)
+    objects.check_same(settings, KEPT)
     objects.check_complete(settings, f"fedspecial.resume({str(folder)!r}, …)")
     with directory.claimed(folder):
         return continue_run(folder, settings, objects, listeners, progress)
@@ -174,7 +175,10 @@ def continue_run(
             ) from None
 
 
-def execution_settings(given: Settings, reason: str = "a resumed run keeps its settings") -> Settings:
+KEPT = "a resumed run keeps its settings"
+
+
+def execution_settings(given: Settings, reason: str = KEPT) -> Settings:
     """Settings that say how a run is executed; others are refused, since they would change its result."""
     for key, value in given.items():
         if key not in EXECUTION:
@@ -226,6 +230,15 @@ class Objects:
         if self.method is not None:
             settings |= settings_of_method(self.method)
         return settings
+
+    def check_same(self, settings: Settings, reason: str) -> None:
+        """Refuse another benchmark, model, method or objective than the run has, which would not be used."""
+        for key, name in self.names:
+            if settings.get(key) != name:
+                raise InputError(f"{key}={name}: {reason}; leave it out")
+        for key in ("benchmark", "model", "objective"):
+            if getattr(self, key) is not None and not is_given_object(settings.get(key)):
+                raise InputError(f"{key}: {reason}, and it was started with {key}={settings.get(key)}; leave it out")
 
     def check_complete(self, settings: Settings, call: str) -> None:
         """Refuse if the run was started with an object that is not given now."""

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from fedspecial.runs.api import Listener
     from fedspecial.runs.build import GivenModel
 
+KEPT = "an extension keeps the settings of its run"
+
 
 def extend(
     folder: str | Path,
@@ -66,13 +68,14 @@ def extend(
         >>> result = fedspecial.extend("runs/digits-shift-special-001", "photo")  # doctest: +SKIP
     """
     folder = Path(folder)
-    settings = directory.settings(folder) | execution_settings(execution, "an extension keeps the settings of its run")
+    settings = directory.settings(folder) | execution_settings(execution, KEPT)
     for key, plain in (("stream", "sharp"), ("detect", "none")):
         if (value := settings.get(key, plain)) != plain:
             raise InputError(f"{key}={value}: the run of {folder} cannot be extended: its stream ends with its domains")
     given = [domains] if isinstance(domains, str) or not isinstance(domains, Sequence) else list(domains)
     joined = _joined(settings, given, benchmark, classes)
-    objects = Objects.of(joined, model, method, objective)
+    objects = Objects.of(benchmark if joined is None else joined, model, method, objective)
+    objects.check_same(settings, KEPT)
     objects.check_complete(settings, f"fedspecial.extend({str(folder)!r}, …)")
     names = [part if isinstance(part, str) else part.name for part in given]
     with directory.claimed(folder):

@@ -159,7 +159,10 @@ class FlowerEngine:
 
     def checkpoint_state(self) -> tuple[dict[int, str], dict[str, Any]]:
         """The client states themselves are stored by the sites."""
-        return {}, {**self.requests.checkpoint_state(), "audit_head": self.collector.audit_head}
+        plan = self.plan
+        members = {"sites": len(plan.sites), "tasks": len(plan.tasks), "removed": len(plan.removed)}
+        about = {"audit_head": self.collector.audit_head, "members": members}
+        return {}, {**self.requests.checkpoint_state(), **about}
 
     def to_reply(self, reply: SiteReply, sent: Tensors) -> Reply:
         costs = (reply.bytes_up, reply.bytes_down, reply.bytes_once)

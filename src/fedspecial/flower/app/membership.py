@@ -1,7 +1,8 @@
 """The sites and tasks of a federation, which may change while it lives. Needs neither Flower nor torch.
 
 ``federation.json`` lists sites and tasks in the order in which they came. A position in the list of sites is the client
-number for ever: a site that left keeps its number and is listed in `removed`. An operator's request is a file in
+number for ever: a site that left keeps its number and is listed in `removed`. The lists only grow, except in a rollback
+that undoes changes. An operator's request is a file in
 ``changes/``; the server applies requests between rounds, or when it is started again, each as a line of the audit log.
 """
 
@@ -25,6 +26,8 @@ FORMAT = 3
 """Version of federation.json. Format 2 had no removed sites and is read, too."""
 FILE, CHANGES = "federation.json", "changes"
 Kind = Literal["task_added", "site_added", "site_removed"]
+_KINDS: dict[Kind, str] = {"task_added": "tasks", "site_added": "sites", "site_removed": "removed"}
+"""Kind of change → the list that it makes longer."""
 
 
 class MembershipChangedError(Exception):
@@ -72,6 +75,17 @@ class Membership:
             return replace(plan, tasks=self.tasks)
         settings = {key: value for key, value in plan.settings.items() if key != "clients"}
         return replace(plan, sites=self.sites, tasks=self.tasks, removed=self.removed, settings=settings)
+
+    def first(self, sites: int, tasks: int, removed: int) -> Membership:
+        """When there were so many of each, since the lists only grow."""
+        return replace(self, sites=self.sites[:sites], tasks=self.tasks[:tasks], removed=self.removed[:removed])
+
+    def changes_since(self, earlier: Membership) -> list[dict[str, str]]:
+        return [
+            {"change": kind, "name": name}
+            for kind, key in _KINDS.items()
+            for name in getattr(self, key)[len(getattr(earlier, key)) :]
+        ]
 
     def changed(self, kind: Kind, name: str) -> Membership:
         """With one task or site more, or one site less; raises InputError where this is impossible."""
@@ -138,7 +152,7 @@ def apply_changes(
 
 
 def _is_applied(found: Membership, kind: Kind, name: str) -> bool:
-    return name in {"task_added": found.tasks, "site_added": found.sites, "site_removed": found.removed}[kind]
+    return name in getattr(found, _KINDS[kind])
 
 
 def _requests(folder: Path) -> list[tuple[Path, dict[str, Any]]]:

@@ -95,7 +95,9 @@ def _serve_members(grid: Grid, folder: Path, plan: FederationPlan, listeners: tu
     """Run what is left with the sites and tasks as they are now; False if they are to be changed before it ends."""
     members = _open_federation(folder, plan)
     started_with, plan = plan.sites, members.apply(plan, folder)
-    changed = plan.sites != started_with or bool(plan.removed)
+    # A rollback may have removed sites again, so that the settings were recorded with more clients.
+    recorded = directory.settings(folder).get("clients")
+    changed = plan.sites != started_with or bool(plan.removed) or bool(plan.tasks and recorded != len(plan.sites))
     resolved = plan.resolved()
     _check_settings(folder, resolved.flat(), may_differ=("clients", "clients_per_round") if changed else ())
     if _is_finished(folder, plan):
