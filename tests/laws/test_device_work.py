@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
+from unittest.mock import call, patch
 
 import numpy as np
 import pytest
@@ -181,6 +181,16 @@ def test_deterministic_algorithms_are_set_for_the_run_only(monkeypatch: pytest.M
         assert torch.are_deterministic_algorithms_enabled()
         assert os.environ["CUBLAS_WORKSPACE_CONFIG"] == ":4096:8"
     assert not torch.are_deterministic_algorithms_enabled()
+
+
+def test_a_run_leaves_the_choice_of_algorithms_alone_unless_it_sets_it() -> None:
+    """Each call imports torch's compiler: more than a second of processor time for every process of a run."""
+    with patch.object(torch, "use_deterministic_algorithms") as called, torch_settings(Config()):
+        pass
+    called.assert_not_called()
+    with patch.object(torch, "use_deterministic_algorithms") as called, torch_settings(Config(deterministic=True)):
+        pass
+    assert called.call_args_list == [call(True), call(False, warn_only=False)]
 
 
 def test_on_the_cpu_deterministic_changes_nothing(tmp_path: Path) -> None:

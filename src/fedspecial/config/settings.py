@@ -74,6 +74,9 @@ class Config(AggregationSettings, AsynchronySettings, PrivacySettings, StreamSet
         None, description="Optimizer steps of a client in one round, instead of local_epochs."
     )
     batch_size: Count = Field(32, description="Samples per local training batch.")
+    min_batch: int = Field(
+        2, ge=2, description="With BatchNorm: leave out the last batch of a pass if it has fewer samples. On Flower: 4."
+    )
 
     clients: Count = Field(8, description="Clients in the federation (M).")
     clients_per_round: Count = Field(4, description="Clients sampled in each round (N).")
@@ -241,7 +244,7 @@ class Config(AggregationSettings, AsynchronySettings, PrivacySettings, StreamSet
 
 GROUPS: dict[str, tuple[str, ...]] = {
     "Data": ("benchmark", "data", "domains", "cap", "holdout", "image_size", "on_bad", "options"),
-    "Training": ("method", "objective", "seed", "rounds", "local_epochs", "local_steps", "batch_size"),
+    "Training": ("method", "objective", "seed", "rounds", "local_epochs", "local_steps", "batch_size", "min_batch"),
     "Stream": (*("stream", "blend_rounds", "stagger_rounds", "repeats", "detect", "detect_threshold", "detect_pause"),),
     "Clients": (
         *("clients", "clients_per_round", "partition", "partition_by", "alpha", "min_per_client"),

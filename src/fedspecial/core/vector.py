@@ -75,6 +75,19 @@ class Layout:
             table.append({"frozen": self.frozen})
         return hashlib.sha256(json.dumps(table).encode()).hexdigest()
 
+    @cached_property
+    def statistics(self) -> tuple[Tensor, Tensor]:
+        """Where the means and the variances of the BatchNorm layers are in the vector, in the same order."""
+        slots = {slot.name: slot for slot in self.slots if slot.kind == "buffer"}
+        layers = [name.removesuffix("running_mean") for name in slots if name.endswith("running_mean")]
+        layers = [name for name in layers if f"{name}running_var" in slots]
+
+        def places(leaf: str) -> Tensor:
+            parts = [torch.arange(slot.numel) + slot.offset for slot in (slots[name + leaf] for name in layers)]
+            return torch.cat(parts) if parts else torch.empty(0, dtype=torch.int64)
+
+        return places("running_mean"), places("running_var")
+
     def named(self, vector: Tensor) -> Iterator[tuple[str, Tensor]]:
         for slot in self.slots:
             yield slot.name, slot.view(vector)

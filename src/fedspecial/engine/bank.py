@@ -61,11 +61,5 @@ def merged(first: Tensor, second: Tensor, share: float, channels: tuple[Tensor, 
 
 def _channels(layout: Layout) -> tuple[Tensor, Tensor]:
     """Where the means and the variances of the BatchNorm layers are in a vector of buffers, in the same order."""
-    slots = {slot.name: slot for slot in layout.slots if slot.kind == "buffer"}
-    names = [name.removesuffix("running_mean") for name in slots if name.endswith("running_mean")]
-
-    def places(leaf: str) -> Tensor:
-        parts = [slots[name + leaf] for name in names]
-        return torch.cat([torch.arange(part.numel) + part.offset - layout.num_weights for part in parts])
-
-    return places("running_mean"), places("running_var")
+    means, variances = layout.statistics
+    return means - layout.num_weights, variances - layout.num_weights

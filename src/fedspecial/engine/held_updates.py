@@ -18,25 +18,27 @@ from torch import Tensor
 
 from fedspecial.core.messages import Tensors, Update
 from fedspecial.engine.base import Reply
-from fedspecial.engine.screening import VectorNorms, largest_norms, vector_norms
+from fedspecial.engine.screening import Sizes, Statistics, sizes
 
 IN_MEMORY = 1 << 30
 
 
 @dataclass
 class HeldUpdates:
-    """norms, largest: see `screening.too_large`; by client, in the order of arrival"""
+    """
+    statistics: where vectors have BatchNorm statistics
+    sizes:      client → see `screening.too_large`, in the order of arrival
+    """
 
     folder: Path
-    norms: dict[int, VectorNorms] = field(default_factory=dict)
-    largest: dict[int, VectorNorms] = field(default_factory=dict)
+    statistics: Statistics
+    sizes: dict[int, Sizes] = field(default_factory=dict)
     _updates: list[Update] = field(default_factory=list)
     _bytes: int = 0
 
     def add(self, reply: Reply, update: Update) -> None:
         """Keep a copy, since the tensors of a reply are valid only until the next one."""
-        self.norms[update.client] = vector_norms(update.deltas)
-        self.largest[update.client] = largest_norms(reply.sent)
+        self.sizes[update.client] = sizes(update.deltas, reply.sent, self.statistics)
         self._updates.append(replace(update, deltas=self._copied(update.deltas), uploads=_cloned(update.uploads)))
 
     def take(self) -> Iterator[Update]:

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from fedspecial.core.messages import Numbers, Update
+from fedspecial.core.vector import FlatModel
 from fedspecial.engine.aggregate import norm_of
 from fedspecial.engine.detection import FIRST_LOSS
 from fedspecial.methods.base import ClientContext, Method, ProximalTerm
@@ -25,6 +26,7 @@ Precision = Literal["float32", "bfloat16"]
 class LocalTraining:
     """How clients train. Exactly one of `epochs` (may be a fraction) and `steps` is given.
 
+    min_batch: with BatchNorm, a last batch of fewer samples is left out
     precision: of the loss and its gradient where autocast allows it; weights and optimiser are not affected
     send_first_loss: the loss of the first batch, under the downloaded model, is a number of the update
     """
@@ -38,6 +40,7 @@ class LocalTraining:
     watch_gradients: bool = False
     precision: Precision = "float32"
     send_first_loss: bool = False
+    min_batch: int = 2
 
     @property
     def adaptive(self) -> bool:
@@ -58,8 +61,8 @@ def train(method: Method, context: ClientContext, plan: LocalTraining, order: np
     loss_of = _with_precision(method.loss, plan.precision, context.data.device)
     losses: list[Tensor] = []
     norms: list[Tensor] = []
-    smallest, has_copies = 2 if model.has_batch_norm else 1, model.has_copies
-    batches = _batches(rows, plan, order, smallest, context.data.rows_device)
+    has_copies = model.has_copies
+    batches = _batches(rows, plan, order, _smallest_batch(model, plan, len(rows)), context.data.rows_device)
     for batch, context.positions, ends_pass in batches:  # line 8
         context.batch += 1
         x, y = context.data.batch(batch)
@@ -109,6 +112,11 @@ def _with_precision(loss: Loss, precision: Precision, device: torch.device) -> L
     return mixed
 
 
+def _smallest_batch(model: FlatModel, plan: LocalTraining, samples: int) -> int:
+    """How many samples a batch needs. BatchNorm cannot normalise one, and few make some gradients very large."""
+    return max(2, min(plan.min_batch, plan.batch_size, samples)) if model.has_batch_norm else 1
+
+
 def _batches(
     rows: np.ndarray, plan: LocalTraining, order: np.random.Generator, smallest: int, device: torch.device
 ) -> Iterator[tuple[Tensor, Tensor, bool]]:
@@ -117,7 +125,7 @@ def _batches(
     The rows are moved to the device where the data is, those of an epoch at once; the positions stay on the CPU.
 
     The last pass may be incomplete, by `steps` or by a fraction of an epoch; it ends with the round. A last
-    batch of one row is left out where the model has BatchNorm, which cannot normalise a single sample.
+    batch of fewer than `smallest` rows is left out.
     """
     size = plan.batch_size
     per_epoch = sum(min(size, len(rows) - at) >= smallest for at in range(0, len(rows), size))

@@ -154,9 +154,15 @@ def _collect(
             weight = plan.weights.factor(update, weight)
         mean.add(update.deltas, run.private.factor(update.deltas) if run.private else weight)
 
-    held = HeldUpdates(run.checkpointer.folder) if config.norm_limit or config.aggregation != "mean" else None
+    statistics = screening.statistics_of(run.model, run.networks)
+    holds = config.norm_limit or config.aggregation != "mean"
+    held = HeldUpdates(run.checkpointer.folder, statistics) if holds else None
     for reply in replies:
         problem = stats.count(reply)
+        if problem is None and reply.update is not None:
+            problem = screening.impossible(reply.update.deltas, reply.sent, statistics)
+            if problem is None and config.norm_limit:
+                problem = screening.beyond_all(reply.update.deltas, reply.sent)
         if problem is not None:
             run.emit(UpdateRefused(run.place.task, run.place.round, reply.client, problem))
         elif reply.update is not None and held is not None:
@@ -173,13 +179,14 @@ def _collect(
 def _accept_held(run: Run, task: int, round: int, held: HeldUpdates, accept: Callable[[Update], None]) -> None:
     """Accept the updates of a round that are not far larger than others."""
     history, limit = run.server.update_norms, run.config.norm_limit
-    refused = screening.too_large(held.norms, held.largest, history, task, limit) if limit else {}
+    refused = screening.too_large(held.sizes, history, task, limit) if limit else {}
+    if limit:
+        accepted = {client: sizes for client, sizes in held.sizes.items() if client not in refused}
+        screening.remember(history, task, accepted)
     for update in held.take():
         if update.client in refused:
             run.emit(UpdateRefused(run.place.task, run.place.round, update.client, refused[update.client]))
             continue
-        if limit:
-            screening.remember(history, task, update.client, held.norms[update.client])
         accept(update)
 
 

@@ -217,6 +217,7 @@ def make_client_runner(
         watch_gradients=config.estimate,
         precision=config.precision,
         send_first_loss=config.detect != "none",
+        min_batch=config.min_batch,
     )
     networks = _networks(method, problem, config.seed, device)
     local_statistics = config.batch_norm == "local"

@@ -34,6 +34,7 @@ def device_of(config: Config) -> torch.device:
 def torch_settings(config: Config) -> Iterator[None]:
     """Torch's threads and its choice of algorithms as the run needs them; both are put back afterwards."""
     threads, deterministic = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
+    warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
     torch.set_num_threads(config.threads)  # the same number gives the same sums
     if config.deterministic:
         use_deterministic_algorithms()
@@ -41,7 +42,8 @@ def torch_settings(config: Config) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(threads)
-        torch.use_deterministic_algorithms(deterministic)
+        if config.deterministic:  # not otherwise: this call imports torch's compiler, which takes more than a second
+            torch.use_deterministic_algorithms(deterministic, warn_only=warn_only)
 
 
 def use_deterministic_algorithms() -> None:

@@ -23,6 +23,8 @@ from fedspecial.flower.governance.site_settings import check_plain_names
 KINDS = ("image", "table", "text")
 NORM_LIMIT = 10.0
 """Default of `norm_limit`, which is off in simulations: sites are not trusted, simulated clients are."""
+MIN_BATCH = 4
+"""Default of `min_batch`: BatchNorm over two or three samples makes some honest updates 50 times as large as others."""
 
 
 @dataclass(frozen=True)
@@ -105,6 +107,7 @@ class FederationPlan:
         # With differential privacy every update is clipped, and refusing one because of the others would cost privacy.
         given: Settings = {
             "norm_limit": 0 if "dp_clip" in self.settings else NORM_LIMIT,
+            "min_batch": MIN_BATCH,
             "clients_per_round": len(self.sites) - len(self.removed),
         }
         given |= self.settings

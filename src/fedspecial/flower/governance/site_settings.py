@@ -24,7 +24,7 @@ from fedspecial.errors import InputError
 
 VALUES = frozenset(
     {
-        *("seed", "rounds", "local_epochs", "local_steps", "batch_size", "clients", "clients_per_round"),
+        *("seed", "rounds", "local_epochs", "local_steps", "batch_size", "min_batch", "clients", "clients_per_round"),
         *("cap", "holdout", "image_size", "on_bad", "partition", "alpha", "min_per_client", "shared_proportions"),
         *("client_lr", "client_lr_decay", "client_lr_reset", "optimizer", "momentum", "weight_decay"),
         *("batch_norm", "bank_temperature", "bank_size", "width", "precision", "deterministic", "threads", "estimate"),

@@ -28,7 +28,10 @@ from fedspecial import methods
 from fedspecial.errors import InputError
 
 CLIENT_APP = "flwr-clientapp"
-IMPORTS = ("flwr.supernode.cli", "fedspecial.flower.app.client_app", "fedspecial.flower.app.site", "sklearn.datasets")
+IMPORTS = (
+    *("flwr.supernode.cli", "httpcore", "fedspecial.flower.app.client_app", "fedspecial.flower.app.site"),
+    "sklearn.datasets",
+)
 """What a message needs; the last one for trials with the embedded digits."""
 LARGEST_REQUEST = 2**16
 ENVIRONMENT = {
