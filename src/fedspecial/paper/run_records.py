@@ -13,21 +13,15 @@ from pathlib import Path
 from typing import Any
 
 from fedspecial import methods
-from fedspecial.config import EXECUTION, Config, Settings, resolve
+from fedspecial.config import Config, Settings
 from fedspecial.core.files import write_atomic
 from fedspecial.errors import InputError
 from fedspecial.paper.metrics import FinishedRun, second_task
 from fedspecial.report.result import Result
 from fedspecial.runs import directory
-from fedspecial.runs.jobs import Job
+from fedspecial.runs.jobs import Job, identity
 
 FOLDER = "runs"
-
-
-def identity(settings: Settings) -> Settings:
-    """The settings that determine the result of a run, as they are stored in JSON."""
-    kept = {k: v for k, v in resolve(settings).flat().items() if k not in {"out", "data", *EXECUTION}}
-    return dict(json.loads(json.dumps(kept)))
 
 
 @dataclass(frozen=True)
