@@ -6,7 +6,6 @@ import re
 from pathlib import Path
 
 import pytest
-import yaml
 
 from fedspecial.paper.claims.base import COUNTED, KIND_NOTES, UNTESTED, ClaimKind
 from fedspecial.paper.documentation import FOLDER, SUMMARY, pages
@@ -32,9 +31,9 @@ def test_the_committed_pages_are_those_of_the_records_and_texts() -> None:
 
 @pytest.fixture(scope="module")
 def records(finished_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Records of two seeds of `main` and `location`, without run directories."""
+    """Records of two methods of `main` with two seeds, without run directories."""
     folder = tmp_path_factory.mktemp("records")
-    requests = [StudyRequest(name, "cpu", (25, 225)) for name in ("main", "location")]
+    requests = [StudyRequest("main", "cpu", (25, 225), None, ("special", "fedavg"))]
     write_records(write_studies(folder / "studies", finished_run, requests), folder / "results")
     return folder / "results"
 
@@ -55,8 +54,8 @@ def kind_of(claim: str) -> ClaimKind:
 
 
 def test_a_study_has_a_page_if_one_of_its_runs_has_a_record(made: dict[str, str]) -> None:
-    # These studies read other metrics from the runs of main, or contain some of its runs.
-    assert {f"{FOLDER}/{name}.md" for name in ("main", "location", "per-task", "costs", "lambda")} <= set(made)
+    # The others read further metrics from the runs of main, or contain some of its runs.
+    assert {f"{FOLDER}/{name}.md" for name in ("main", "location", "per-task", "costs", "rounds")} <= set(made)
     assert f"{FOLDER}/participation.md" not in made
     assert "Digit-10: no recorded run" not in made[f"{FOLDER}/main.md"]
     assert "PACS: no recorded run" not in made[f"{FOLDER}/main.md"]
@@ -101,4 +100,3 @@ def test_a_recorded_sweep_of_the_theory_is_shown_and_copied_as_it_is(tmp_path: P
 def test_the_summary_is_short(made: dict[str, str]) -> None:
     shown = made[SUMMARY].partition("## Not tested")[0]
     assert len(shown.splitlines()) < 100
-    assert yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8").replace("!!python", ""))["nav"]

@@ -48,6 +48,18 @@ COMPARED = (
     Row("special-plus"),
     Row("joint"),
 )
+# What the presets for a CPU cut down, with the defaults of the methods (a test compares them).
+FULL = {
+    "pfeddil": Row("pfeddil", (("signal", "correctness"),), ", with auxiliary head", times=1.1),
+    "fedcil": Row(
+        "fedcil",
+        (("server_iterations", 50), ("gan_every", 1), ("gan_lr", 1e-4), ("generator_width", 64), ("gan_size", 64)),
+        ", in full",
+        times=20.0,
+    ),
+    "mfcl": Row("mfcl", (("synthetic", 128), ("generator_width", 128), ("latent", 1000)), ", in full", times=4.0),
+}
+
 TEXT_METHODS = tuple(row for row in METHODS if row.method not in ("fedcil", "mfcl", "srfdil"))
 SPECIAL = (Row("special"),)
 SPECIAL_AND_FEDAVG = (Row("special"), Row("fedavg"))

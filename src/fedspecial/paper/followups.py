@@ -7,24 +7,13 @@ from fedspecial.paper.claims.methods import Best, Better
 from fedspecial.paper.claims.sweeps import BetterSomewhere, Peaks, Rises
 from fedspecial.paper.common import (
     COMPARED,
+    FULL,
     NO_SAMPLES,
     SOMEWHERE_ABOVE_FEDAVG,
     SPECIAL_AND_FEDAVG,
     SPECIAL_BOTH_STEPS,
 )
 from fedspecial.paper.spec import LABELS, Row, Study, Sweep
-
-# What the presets for a CPU cut down, with the defaults of the methods (a test compares them).
-FULL = {
-    "pfeddil": Row("pfeddil", (("signal", "correctness"),), ", with auxiliary head", times=1.1),
-    "fedcil": Row(
-        "fedcil",
-        (("server_iterations", 50), ("gan_every", 1), ("gan_lr", 1e-4), ("generator_width", 64), ("gan_size", 64)),
-        ", in full",
-        times=20.0,
-    ),
-    "mfcl": Row("mfcl", (("synthetic", 128), ("generator_width", 128), ("latent", 1000)), ", in full", times=4.0),
-}
 
 FOLLOW_UPS = (
     Study(

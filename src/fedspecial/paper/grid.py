@@ -107,11 +107,16 @@ def _merged(settings: str) -> Settings:
     return merge_settings(json.loads(settings))
 
 
+def merged_settings(study: Study, point: GridPoint, scale: str, tuning: Tuning) -> Settings:
+    """The settings of a grid point together with those of its preset, without the seed."""
+    return _merged(json.dumps(settings_of(study, point, scale, tuning)))
+
+
 def job_of(
     study: Study, point: GridPoint, scale: str, seed: int, out: Path, tuning: Tuning, data: str | None = None
 ) -> Job:
     """The run of a grid point with a seed, and its directory."""
-    settings = {**_merged(json.dumps(settings_of(study, point, scale, tuning))), "seed": seed}
+    settings = {**merged_settings(study, point, scale, tuning), "seed": seed}
     folder = run_folder(out, point.benchmark, point.row.method, seed, settings)
     where = {} if data is None else {"data": data}
     return Job(point.row.method, seed, {**settings, **where, "out": str(folder)}, folder)
@@ -178,22 +183,6 @@ class StudyResults:
     @property
     def wanted(self) -> int:
         return len(self.runs) * len(self.request.seeds)
-
-    @property
-    def settings_notes(self) -> list[str]:
-        """Where the settings of each benchmark's runs come from, one line per benchmark with runs."""
-        scale, lines = self.request.scale, []
-        for benchmark in self.benchmarks:
-            used = dict.fromkeys(p.row.method for p, found in self.runs.items() if p.benchmark == benchmark and found)
-            chosen = self.tuning.get((scale, benchmark), {})
-            rest = [method for method in used if method not in chosen]
-            if used and len(rest) == len(used):
-                text = "no search for settings was recorded; every method has the values of its preset"
-            elif used:
-                text = "settings from searches of equal size on held-out training data"
-                text += f"; {', '.join(rest)}: values of the preset, no search was recorded" if rest else ""
-            lines += [f"{self.label(benchmark)}: {text}."] if used else []
-        return lines
 
     def label(self, benchmark: str) -> str:
         return SCALES[self.request.scale][benchmark].label

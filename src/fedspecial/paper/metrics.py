@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -20,12 +20,14 @@ class FinishedRun:
     """A finished run, read from its event log or from its record (`run_records`).
 
     recorded_curve: the accuracies on the first two tasks in the rounds of the second, if the run was read from a record
+    measured:       the metrics of `FROM_EVENTS`, if the run was read from a record
     """
 
     folder: Path
     result: Result
     versions: Mapping[str, str]
     recorded_curve: tuple[tuple[float, float], ...] | None = None
+    measured: Mapping[str, float] = field(default_factory=dict)
 
     @staticmethod
     def read(folder: Path) -> FinishedRun | None:
@@ -89,8 +91,44 @@ def domain_metric(number: int) -> Metric:
     return Metric(f"task {number}", lambda run: run.result.matrix[-1][number - 1])
 
 
-def _to_target(*, work: bool) -> Callable[[FinishedRun], float | None]:
-    return lambda run: asynchrony.to_target(run.events(), work=work)
+def _samples_per_client(events: Events) -> float | None:
+    """Training samples that a client sees in the whole run, on average over clients."""
+    tasks = of_kind(events, "task_started")
+    return sum(task["samples"] for task in tasks) / of_kind(events, "run_started")[0]["clients"] if tasks else None
+
+
+def _mean_steps(events: Events) -> float | None:
+    """Local steps of a client in a round, on average."""
+    rounds = of_kind(events, "round")
+    return fmean(each["mean_steps"] for each in rounds) if rounds else None
+
+
+FROM_EVENTS: Mapping[str, Callable[[Events], float | None]] = {
+    "simulated_time": asynchrony.total_time,
+    "client_work": asynchrony.client_work,
+    "time_to_target": lambda events: asynchrony.to_target(events, work=False),
+    "work_to_target": lambda events: asynchrony.to_target(events, work=True),
+    "staleness": asynchrony.mean_staleness,
+    "samples_per_client": _samples_per_client,
+    "mean_steps": _mean_steps,
+}
+"""Metrics that result.json does not have; a record contains them."""
+
+
+def from_events(run: FinishedRun) -> dict[str, float]:
+    """All metrics of `FROM_EVENTS` that the run has."""
+    if run.recorded_curve is not None:
+        return dict(run.measured)
+    events = run.events()
+    found = {key: compute(events) for key, compute in FROM_EVENTS.items()}
+    return {key: value for key, value in found.items() if value is not None}
+
+
+def _reader(key: str) -> Callable[[FinishedRun], float | None]:
+    def read(run: FinishedRun) -> float | None:
+        return FROM_EVENTS[key](run.events()) if run.recorded_curve is None else run.measured.get(key)
+
+    return read
 
 
 MIB = 1 / 2**20
@@ -109,11 +147,13 @@ METRICS: Mapping[str, Metric] = {
     "bytes_down": Metric("down, MiB", lambda run: run.result.bytes_down, -1, MIB),
     "bytes_once": Metric("per task, MiB", lambda run: run.result.bytes_once, -1, MIB),
     "seconds_between_tasks": Metric("s between tasks", lambda run: run.result.seconds_between_tasks, -1, 1.0),
-    "simulated_time": Metric("time, s", lambda run: asynchrony.total_time(run.events()), -1, 1.0, 1),
-    "client_work": Metric("client work, s", lambda run: asynchrony.client_work(run.events()), -1, 1.0, 1),
-    "time_to_target": Metric("time to target, s", _to_target(work=False), -1, 1.0, 1),
-    "work_to_target": Metric("work to target, s", _to_target(work=True), -1, 1.0, 1),
-    "staleness": Metric("mean staleness", lambda run: asynchrony.mean_staleness(run.events()), 0, 1.0),
+    "simulated_time": Metric("time, s", _reader("simulated_time"), -1, 1.0, 1),
+    "client_work": Metric("client work, s", _reader("client_work"), -1, 1.0, 1),
+    "time_to_target": Metric("time to target, s", _reader("time_to_target"), -1, 1.0, 1),
+    "work_to_target": Metric("work to target, s", _reader("work_to_target"), -1, 1.0, 1),
+    "staleness": Metric("mean staleness", _reader("staleness"), 0, 1.0),
+    "samples_per_client": Metric("samples per client", _reader("samples_per_client"), 0, 1.0, 1),
+    "mean_steps": Metric("local steps", _reader("mean_steps"), 0, 1.0),
     "first_early": Metric("task 1, early", _of_second_task(0, _early)),
     "second_early": Metric("task 2, early", _of_second_task(1, _early)),
     "first_end": Metric("task 1, end", _of_second_task(0, lambda curve: curve[-1])),

@@ -24,6 +24,7 @@ from fedspecial.paper.claims.base import (
     count_verdicts,
 )
 from fedspecial.paper.grid import StudyResults
+from fedspecial.paper.row_notes import settings_notes
 from fedspecial.paper.tables import LEVELS, ReportTable, levels, number
 from fedspecial.report.heatmap import style_sheet
 
@@ -158,7 +159,7 @@ def _section(section: Section, out: Path) -> str:
         f"{results.finished} of {results.wanted} runs finished.</p>",
         f'<code class="command">{escape(request.command)}</code>',
         *(f'<p class="missing">{escape(line)}</p>' for line in missing_lines(results)),
-        *(f'<p class="about">{escape(line)}</p>' for line in results.settings_notes),
+        *(f'<p class="about">{escape(line)}</p>' for line in settings_notes(results)),
         *(_pair(table) for table in section.tables),
         *(_figure(figure) for figure in section.figures),
         f'<p class="note">{escape(study.note)}</p>' if study.note else "",
@@ -200,14 +201,16 @@ def _pair(table: ReportTable) -> str:
     halves = [_table(ours, "ours: mean ± standard deviation over seeds")]
     halves += [] if published.empty else [_table(published, "published")]
     files = " · ".join(f'<a href="tables/{table.stem}.{end}">{end}</a>' for end in ("md", "tex", "csv"))
-    return f'<h3>{escape(table.title)}</h3>\n<div class="pair">{"".join(halves)}</div>\n<p class="files">{files}</p>'
+    notes = "".join(f'<p class="note">{escape(note)}</p>\n' for note in table.notes)
+    pair = f'<div class="pair">{"".join(halves)}</div>'
+    return f'<h3>{escape(table.title)}</h3>\n{pair}\n{notes}<p class="files">{files}</p>'
 
 
 def _table(table: ReportTable, caption: str) -> str:
     heads = "".join(f"<th>{escape(text)}</th>" for text in (table.head, *(c.title for c in table.columns)))
     rows = []
     for row, shades in zip(table.rows, levels(table), strict=True):
-        cells = [f"<td>{escape(row.label)}</td>"]
+        cells = [f"<td>{escape(row.label + row.mark)}</td>"]
         for cell, column, shade in zip(row.cells, table.columns, shades, strict=True):
             mean, spread = number(cell, column.digits)
             kind = "none" if cell is None else "best" if shade == LEVELS else ""

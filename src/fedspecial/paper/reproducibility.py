@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from fedspecial.paper.claims.base import FAILS, HOLDS, KIND_NOTES, RULE, TOO_FEW, UNDECIDED
 from fedspecial.paper.page import Judged, Section, counts_lines, examined_claims, missing_lines, versions_line
+from fedspecial.paper.row_notes import settings_notes
 from fedspecial.paper.tables import markdown
 
 MARKS = {HOLDS: "✓ holds", FAILS: "✗ does not hold", UNDECIDED: "? undecided at this scale", TOO_FEW: "? too few seeds"}
@@ -33,7 +34,7 @@ def section_lines(section: Section) -> list[str]:
     ]
     for line in missing_lines(results):
         lines += [line, ""]
-    for line in results.settings_notes:
+    for line in settings_notes(results):
         lines += [line, ""]
     for table in section.tables:
         lines += [f"**{table.title}**", "", markdown(table)]

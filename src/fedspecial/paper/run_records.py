@@ -13,21 +13,15 @@ from pathlib import Path
 from typing import Any
 
 from fedspecial import methods
-from fedspecial.config import EXECUTION, Config, Settings, resolve
+from fedspecial.config import Config, Settings
 from fedspecial.core.files import write_atomic
 from fedspecial.errors import InputError
-from fedspecial.paper.metrics import FinishedRun, second_task
+from fedspecial.paper.metrics import FinishedRun, from_events, second_task
 from fedspecial.report.result import Result
 from fedspecial.runs import directory
-from fedspecial.runs.jobs import Job
+from fedspecial.runs.jobs import Job, identity
 
 FOLDER = "runs"
-
-
-def identity(settings: Settings) -> Settings:
-    """The settings that determine the result of a run, as they are stored in JSON."""
-    kept = {k: v for k, v in resolve(settings).flat().items() if k not in {"out", "data", *EXECUTION}}
-    return dict(json.loads(json.dumps(kept)))
 
 
 @dataclass(frozen=True)
@@ -46,7 +40,8 @@ class RunRecords:
             recorded = {**{key: default.get(key) for key in wanted}, **content["settings"]}
             if recorded == wanted:
                 curve = tuple((first, second) for first, second in content["second_task"])
-                return FinishedRun(job.folder, Result(**content["result"]), content["versions"], curve)
+                result, measured = Result(**content["result"]), content.get("measured", {})
+                return FinishedRun(job.folder, result, content["versions"], curve, measured)
         return None
 
 
@@ -68,6 +63,7 @@ def write_records(jobs: Iterable[Job], results: Path) -> list[Path]:
             "versions": dict(run.versions),
             "data_sha256": directory.recorded_domains(job.folder),
             "result": run.result.to_json(),
+            "measured": from_events(run),
             "second_task": [list(point[:2]) for point in second_task(run)],
         }
         path = results / FOLDER / f"{job.folder.name}.json"

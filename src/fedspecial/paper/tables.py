@@ -5,16 +5,20 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fedspecial.paper.grid import GridPoint, StudyResults
 from fedspecial.paper.metrics import metric
 from fedspecial.paper.published import task_names
+from fedspecial.paper.row_notes import note_of
 from fedspecial.paper.scales import SCALES
 from fedspecial.report.comparison import MeanStd
 
 LEVELS = 9
 """Number of shades in a column, as in the paper: the best value is darkest."""
+
+
+MARKS = "¹²³⁴⁵⁶⁷⁸⁹"
 
 
 @dataclass(frozen=True)
@@ -30,6 +34,8 @@ class TableRow:
     label: str
     cells: tuple[MeanStd | None, ...]
     seeds: tuple[int, ...] = ()
+    mark: str = ""
+    """Refers to a note under the table, which is about our runs."""
 
 
 @dataclass(frozen=True)
@@ -41,12 +47,17 @@ class ReportTable:
     head: str
     columns: tuple[Column, ...]
     rows: tuple[TableRow, ...]
+    notes: tuple[str, ...] = ()
+    """Shown under the table, each with its mark."""
 
     def part(self, *, published: bool) -> ReportTable:
         """Only our columns, or only the published ones."""
         kept = [i for i, column in enumerate(self.columns) if column.published == published]
-        rows = (TableRow(row.label, tuple(row.cells[i] for i in kept), row.seeds) for row in self.rows)
-        return ReportTable(self.stem, self.title, self.head, tuple(self.columns[i] for i in kept), tuple(rows))
+        rows = tuple(
+            replace(row, cells=tuple(row.cells[i] for i in kept), mark="" if published else row.mark)
+            for row in self.rows
+        )
+        return replace(self, columns=tuple(self.columns[i] for i in kept), rows=rows)
 
     @property
     def empty(self) -> bool:
@@ -84,13 +95,14 @@ def _runs_table(results: StudyResults, title: str, stem: str, points: Sequence[G
     ours, theirs = _task_titles(results, points)
     keys = [key for name in study.metrics for key in (ours if name == "task:*" else [name])]
     mine = [Column(ours.get(key, metric(key).title), metric(key).better, metric(key).digits) for key in keys]
-    rows = []
+    rows, notes = [], Notes()
     for point in points:
         coordinates = (benchmark, point.row.key, point.x)
         label = f"{study.sweep.symbol} = {point.x:g}" if swept and study.sweep else point.row.label
         cells = [results.measured(*coordinates, key) for key in keys]
         published = [results.published(*coordinates, key) for key in keys]
-        rows.append(TableRow(label, (*cells, *published), tuple(results.runs[point])))
+        mark = notes.mark(note_of(results, point))
+        rows.append(TableRow(label, (*cells, *published), tuple(results.runs[point]), mark))
     used = [i for i in range(len(keys)) if any(row.cells[len(keys) + i] for row in rows)]
     kept = [*range(len(keys)), *(len(keys) + i for i in used)]
     published_columns = [
@@ -98,8 +110,22 @@ def _runs_table(results: StudyResults, title: str, stem: str, points: Sequence[G
     ]
     full = f"{study.name}-{results.request.scale}-{stem}"
     head = study.sweep.symbol if swept and study.sweep else "method"
-    cut = tuple(TableRow(row.label, tuple(row.cells[i] for i in kept), row.seeds) for row in rows)
-    return ReportTable(full, title, head, (*mine, *published_columns), cut)
+    cut = tuple(replace(row, cells=tuple(row.cells[i] for i in kept)) for row in rows)
+    return ReportTable(full, title, head, (*mine, *published_columns), cut, notes.lines)
+
+
+class Notes:
+    """The notes of a table; rows with the same note have the same mark."""
+
+    def __init__(self) -> None:
+        self._marks: dict[str, str] = {}
+
+    def mark(self, note: str) -> str:
+        return self._marks.setdefault(note, MARKS[len(self._marks)]) if note else ""
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        return tuple(f"{mark} {note}" for note, mark in self._marks.items())
 
 
 def _task_titles(results: StudyResults, points: Sequence[GridPoint]) -> tuple[dict[str, str], dict[str, str]]:
@@ -170,8 +196,8 @@ def markdown(table: ReportTable) -> str:
         for cell, column, shade in zip(row.cells, table.columns, shades, strict=True):
             text = " ".join(part for part in number(cell, column.digits) if part)
             cells.append(f"**{text}**" if shade == LEVELS else text)
-        lines.append(f"| {row.label} | " + " | ".join(cells) + " |")
-    return "\n".join(lines) + "\n"
+        lines.append(f"| {row.label}{row.mark} | " + " | ".join(cells) + " |")
+    return "\n".join([*lines, *(line for note in table.notes for line in ("", note))]) + "\n"
 
 
 def latex(table: ReportTable) -> str:
@@ -192,11 +218,13 @@ def latex(table: ReportTable) -> str:
             text = text.replace("±", r"\pm ")
             text = rf"\boldmath{text}" if shade == LEVELS else text
             cells.append((rf"\heat{{{shade}}}" if shade else "") + text)
-        lines.append(" & ".join([_tex(row.label), *cells]) + r" \\")
-    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
+        lines.append(" & ".join([_tex(row.label + row.mark), *cells]) + r" \\")
+    notes = (rf"\par{{\footnotesize {_tex(note.replace('`', ''))}}}" for note in table.notes)
+    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", *notes]) + "\n"
 
 
 _TEX = {"%": r"\%", "_": r"\_", "&": r"\&", "#": r"\#", "^": r"\^{}", "−": "$-$", "±": r"$\pm$"}
+_TEX |= {mark: f"$^{number}$" for number, mark in enumerate(MARKS, start=1)}
 _TEX |= {"λ": r"$\lambda$", "α": r"$\alpha$", "∇": r"$\nabla$", "‖": r"$\Vert$"}
 
 

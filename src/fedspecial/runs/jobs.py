@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,10 @@ if TYPE_CHECKING:
     from fedspecial.objectives.base import Objective
 
 
+LOCAL = frozenset({"out", "data", *EXECUTION})
+"""Settings that say where files are and how a run is executed; they do not change its result."""
+
+
 @dataclass(frozen=True)
 class Job:
     """One of several runs: its settings and its run directory."""
@@ -34,10 +39,22 @@ class Job:
     folder: Path
 
 
+def identity(settings: Settings) -> Settings:
+    """The settings that determine the result of a run, defaults included, as they are stored in JSON."""
+    seed = {"seed": settings["seed"]} if "seed" in settings else {}
+    return {**_resolved(json.dumps({k: v for k, v in settings.items() if k not in {*LOCAL, *seed}})), **seed}
+
+
+@cache
+def _resolved(settings: str) -> Settings:
+    """Read once for all seeds: studies look for hundreds of runs, and resolving settings is slow."""
+    kept = {key: value for key, value in resolve(json.loads(settings)).flat().items() if key not in LOCAL}
+    return dict(json.loads(json.dumps(kept)))
+
+
 def settings_key(settings: Settings) -> str:
     """A hash of all settings, defaults included, except where files are and how the run is executed."""
-    settings = {key: value for key, value in resolve(settings).flat().items() if key not in {"out", "data", *EXECUTION}}
-    return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:12]
+    return hashlib.sha256(json.dumps(identity(settings), sort_keys=True).encode()).hexdigest()[:12]
 
 
 def run_missing(

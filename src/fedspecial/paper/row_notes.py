@@ -1,0 +1,95 @@
+"""What was done for each method, said beside its numbers: where its settings come from, and how it was cut down."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from statistics import fmean
+from typing import Any
+
+from fedspecial import methods
+from fedspecial.paper.common import FULL
+from fedspecial.paper.grid import GridPoint, StudyResults, merged_settings, tuned_settings
+from fedspecial.paper.spec import Row
+from fedspecial.paper.tuning import grids
+
+NAMES = {("pfeddil", "signal"): "no auxiliary head"}
+"""Settings whose values do not say by themselves what is left out."""
+
+
+def note_of(results: StudyResults, point: GridPoint) -> str:
+    """The note on a row, or "" if its method runs as it should; only for rows with runs."""
+    if not results.runs[point]:
+        return ""
+    if point.row.method == "srfdil":
+        return _replay_note(results, point)
+    reduced = reduced_settings(results, point)
+    if not reduced:
+        return ""
+    texts = []
+    for key, (value, default) in reduced.items():
+        name = NAMES.get((point.row.method, key))
+        text = f"`{key}` {_shown(value)} (default {_shown(default)})"
+        texts.append(f"{name}, {text}" if name else text)
+    return f"Cut down for a CPU: {'; '.join(texts)}."
+
+
+def reduced_settings(results: StudyResults, point: GridPoint) -> dict[str, tuple[Any, Any]]:
+    """The settings that say how much work a method does, where they differ from its defaults: (value, default)."""
+    method = point.row.method
+    if method not in FULL:
+        return {}
+    defaults = {field.name: field.default for field in fields(methods.find(method))}
+    used = merged_settings(results.study, point, results.request.scale, results.tuning)
+    values = {key: used.get(key, defaults[key]) for key, _ in FULL[method].settings}
+    return {key: (value, defaults[key]) for key, value in values.items() if value != defaults[key]}
+
+
+def _replay_note(results: StudyResults, point: GridPoint) -> str:
+    """What share of its samples a client stores, and how many more local steps it takes than with FedAvg."""
+    sweep = results.study.sweep
+    if sweep is not None and sweep.setting == "cache":
+        return ""
+    used = merged_settings(results.study, point, results.request.scale, results.tuning)
+    cache = int(used.get("cache", methods.find("srfdil").cache))
+    text = f"Our reading of SR-FDIL: a client stores {cache} samples"
+    seen, steps = (_mean(results, point, key) for key in ("samples_per_client", "mean_steps"))
+    if seen:
+        text += f", {100 * cache / seen:.1f} % of the {seen:.0f} that it sees on average"
+    base = next((p for p in results.runs if p == GridPoint(point.benchmark, Row("fedavg"), point.x)), None)
+    theirs = None if base is None else _mean(results, base, "mean_steps")
+    if steps and theirs:
+        text += f", and takes {steps / theirs:.2f} times as many local steps as with FedAvg"
+    return f"{text}."
+
+
+def _mean(results: StudyResults, point: GridPoint, key: str) -> float | None:
+    values = results.values(point.benchmark, point.row.key, point.x, key)
+    return fmean(values.values()) if values else None
+
+
+def settings_notes(results: StudyResults) -> list[str]:
+    """Where the settings of the methods come from, one line per benchmark with runs."""
+    scale, lines = results.request.scale, []
+    for benchmark in results.benchmarks:
+        used = {p.row.method: p for p, found in results.runs.items() if p.benchmark == benchmark and found}
+        tuned = {name: tuned_settings(results.study, point, scale, results.tuning) for name, point in used.items()}
+        chosen = [f"{name} ({_listed(settings)})" for name, settings in tuned.items() if settings is not None]
+        rest = [name for name, settings in tuned.items() if settings is None]
+        if chosen:
+            source = grids().settings_from.get(benchmark)
+            where = f" of {results.label(source)}" if source else ""
+            text = f"settings from searches of equal size on held-out training data{where}: {', '.join(chosen)}"
+            text += f"; {', '.join(rest)}: values of the preset, no search was recorded" if rest else ""
+        else:
+            text = "no search for settings was recorded; every method has the values of its preset"
+        lines += [f"{results.label(benchmark)}: {text}."] if used else []
+    return lines
+
+
+def _listed(settings: Mapping[str, Any]) -> str:
+    return ", ".join(f"{key} {_shown(value)}" for key, value in settings.items())
+
+
+def _shown(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, (int, float)) else str(value)
