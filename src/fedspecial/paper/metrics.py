@@ -9,6 +9,7 @@ from statistics import fmean
 from typing import Any
 
 from fedspecial.core.events import of_kind, read_events
+from fedspecial.metrics import simulated_time
 from fedspecial.paper import asynchrony
 from fedspecial.report.result import Result, result_of
 
@@ -109,11 +110,11 @@ METRICS: Mapping[str, Metric] = {
     "bytes_down": Metric("down, MiB", lambda run: run.result.bytes_down, -1, MIB),
     "bytes_once": Metric("per task, MiB", lambda run: run.result.bytes_once, -1, MIB),
     "seconds_between_tasks": Metric("s between tasks", lambda run: run.result.seconds_between_tasks, -1, 1.0),
-    "simulated_time": Metric("time, s", lambda run: asynchrony.total_time(run.events()), -1, 1.0, 1),
-    "client_work": Metric("client work, s", lambda run: asynchrony.client_work(run.events()), -1, 1.0, 1),
+    "simulated_time": Metric("time, s", lambda run: simulated_time.total_time(run.events()), -1, 1.0, 1),
+    "client_work": Metric("client work, s", lambda run: simulated_time.client_work(run.events()), -1, 1.0, 1),
     "time_to_target": Metric("time to target, s", _to_target(work=False), -1, 1.0, 1),
     "work_to_target": Metric("work to target, s", _to_target(work=True), -1, 1.0, 1),
-    "staleness": Metric("mean staleness", lambda run: asynchrony.mean_staleness(run.events()), 0, 1.0),
+    "staleness": Metric("mean staleness", lambda run: simulated_time.mean_staleness(run.events()), 0, 1.0),
     "first_early": Metric("task 1, early", _of_second_task(0, _early)),
     "second_early": Metric("task 2, early", _of_second_task(1, _early)),
     "first_end": Metric("task 1, end", _of_second_task(0, lambda curve: curve[-1])),
