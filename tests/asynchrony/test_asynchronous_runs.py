@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 from collections import Counter
 from itertools import pairwise
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 from torch import Tensor
 
+from fedspecial.cli.progress import RunProgress
 from fedspecial.config import Config
 from fedspecial.core.events import of_kind, read_events
 from fedspecial.core.staleness import Staleness, staleness_weight
@@ -22,6 +24,10 @@ from fedspecial.engine.in_flight import SimulatedWork
 from fedspecial.errors import InputError
 from fedspecial.methods.base import ClientContext, Method
 from fedspecial.methods.special import Special
+from fedspecial.report.plots import _starts_of_tasks
+from fedspecial.report.progress_line import ProgressLine
+from fedspecial.report.trackers import TrackerListener
+from fedspecial.ui.runlog import RunLog
 from toy_problems import Scalar, begin, learn, play, points
 
 
@@ -122,6 +128,43 @@ def test_a_run_ends_although_most_clients_drop_out(tmp_path: Path) -> None:
     assert result.certificates
     assert all(summary["asynchronous"]["updates"] == 9 for summary in result.certificates)
     assert all(summary["status"] in ("holds", "not anchored") for summary in result.certificates)
+    assert result.time is not None
+    assert result.time["max_staleness"] == 0
+
+
+class Console:
+    """What progress prints."""
+
+    is_terminal = False
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def print(self, line: str, **_: Any) -> None:
+        self.lines.append(line)
+
+
+def test_progress_pictures_and_trackers_can_show_more_steps_than_planned(tmp_path: Path) -> None:
+    """Steps without a full buffer use up versions: a task of three rounds gets more than three steps."""
+    console, text, tracked, log = Console(), io.StringIO(), list[int](), RunLog()
+    tracking = TrackerListener("own", tmp_path)
+    tracking._tracker = SimpleNamespace(log=lambda step, values: tracked.append(step), finish=lambda: None)
+    listeners = [RunProgress(console, tmp_path), ProgressLine(text), tracking]  # type: ignore[arg-type]
+    learn(tmp_path / "run", "special", mode="async", drop_rate=0.6, listeners=listeners)
+    events = read_events(tmp_path / "run" / "events.jsonl")
+    rounds = of_kind(events, "round")
+    longest = max(event["round"] for event in rounds) + 1
+    assert longest > 3
+    assert any(f"round {longest:2d}  accuracy" in line for line in console.lines)
+    assert not any("-" in line.rpartition("  ")[2] for line in console.lines if line.endswith("s left"))
+    assert f"round {longest}, accuracy" in text.getvalue()
+    assert tracked == sorted(tracked)
+    assert len(set(tracked)) == len(rounds)
+    starts = _starts_of_tasks(rounds, 3, 3)
+    assert starts[-1] == len(rounds)
+    for line in (tmp_path / "run" / "events.jsonl").read_bytes().splitlines():
+        log.add_line(line)
+    assert log.position == log.total_rounds == len(rounds)
 
 
 class CountingClock(ClientClock):

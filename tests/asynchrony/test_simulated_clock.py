@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from fedspecial import methods
+from fedspecial.cli.tables import time_line
 from fedspecial.config import Config
 from fedspecial.core.events import of_kind, read_events
 from fedspecial.engine.clock import ClientClock, Work, time_round
@@ -116,6 +117,19 @@ def test_latency_changes_the_time_and_nothing_else(tmp_path: Path) -> None:
     assert not of_kind(read_events(tmp_path / "plain" / "events.jsonl"), "server_step")
 
 
+def test_the_result_says_how_much_time_clients_worked_and_lost(tmp_path: Path) -> None:
+    """Constant latency of 2 s, three clients, three rounds in three tasks: 18 s, in which each client works, or drops
+    out earlier."""
+    result = learn(tmp_path / "whole", "special", latency="constant", latency_seconds=2.0)
+    times = {"seconds": 18.0, "client_seconds": 54.0, "lost_seconds": 0.0}
+    assert result.time == {**times, "mean_staleness": None, "max_staleness": None}
+    assert time_line(result.time) == "simulated time 18 s   work of clients 54 s, of which 0 s lost"
+    dropped = learn(tmp_path / "dropped", "special", latency="constant", latency_seconds=2.0, drop_rate=0.4).time
+    assert dropped is not None
+    assert 0 < dropped["lost_seconds"] < dropped["client_seconds"] < 54
+    assert learn(tmp_path / "plain", "special").time is None
+
+
 def test_a_round_with_too_few_updates_leaves_the_model_as_it_was(tmp_path: Path) -> None:
     learn(tmp_path / "run", "special", drop_rate=0.5, min_updates=3)
     events = read_events(tmp_path / "run" / "events.jsonl")
@@ -153,6 +167,12 @@ def test_every_method_survives_thirty_per_cent_of_drop_outs(name: str, tmp_path:
         ({"availability": 0}, "availability=0: "),
         ({"buffer": 2}, "buffer=2: only with mode=async"),
         ({"max_staleness": 2}, "max_staleness=2: only with mode=async"),
+        ({"staleness": "hinge"}, "staleness=hinge: only with mode=async"),
+        ({"staleness_exponent": 2}, "staleness_exponent=2: only with mode=async"),
+        ({"staleness_normalise": "sum"}, "staleness_normalise=sum: only with mode=async"),
+        ({"scale_steps": False}, "scale_steps=false: only with mode=async"),
+        ({"latency_seconds": 5}, "latency_seconds=5: only with latency=constant, exponential or lognormal"),
+        ({"latency_spread": 2, "latency": "constant"}, "latency_spread=2: only with latency=lognormal"),
     ],
 )
 def test_contradicting_settings_are_refused(settings: dict[str, Any], message: str, tmp_path: Path) -> None:

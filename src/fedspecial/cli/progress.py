@@ -24,6 +24,7 @@ from fedspecial.core.events import (
 )
 from fedspecial.core.extension import RunExtended
 from fedspecial.core.stream_events import TaskDetected
+from fedspecial.report.progress_line import round_of_task
 from fedspecial.report.scale import ACCURACY, Scale
 
 
@@ -87,18 +88,18 @@ class RunProgress:
             self._line = self._bar.add_task("starting", total=len(self._tasks) * event.rounds)
 
     def _round(self, event: RoundFinished) -> None:
-        self._done += 1
+        self._done = (event.task - 1) * self._rounds + min(event.round + 1, self._rounds)
         if event.held:
             self._say(f"task {event.task} round {event.round + 1}: no usable update, the model stays as it was")
         name = self._tasks[event.task - 1]
         accuracy = event.accuracy.get(name)
         shown = "" if accuracy is None else f"{self._scale.title} {self._scale.text(accuracy, 1):>5s}"
         shown += " %" if shown and self._scale.in_percent else ""
-        text = f"task {event.task}/{len(self._tasks)} {name}  round {event.round + 1:2d}/{self._rounds}  {shown}"
+        text = f"task {event.task}/{len(self._tasks)} {name}  round {round_of_task(event.round, self._rounds)}  {shown}"
         if self._bar is not None:
             self._bar.update(self._line, completed=self._done, description=text)
             return
-        each = (time.monotonic() - self._began) / (self._done - self._first)
+        each = (time.monotonic() - self._began) / max(1, self._done - self._first)
         left = each * (len(self._tasks) * self._rounds - self._done)
         self._console.print(f"{text}  {left:.0f} s left", markup=False)
 

@@ -39,7 +39,19 @@ def result_line(result: Result) -> str:
         line += f"   (task-masked: ACC {text(result.acc_masked)}   BWT {text(result.bwt_masked)})"
     privacy = privacy_lines(result.privacy) if result.privacy else []
     detected = [detection_line(result.detection)] if result.detection else []
-    return "\n".join([line, *privacy, *detected, *result.notes])
+    timed = [time_line(result.time)] if result.time else []
+    return "\n".join([line, *privacy, *detected, *timed, *result.notes])
+
+
+def time_line(found: Mapping[str, Any]) -> str:
+    """Simulated time and staleness, in one line."""
+    parts = []
+    if found["seconds"] is not None:
+        parts.append(f"simulated time {found['seconds']:,.0f} s")
+        parts.append(f"work of clients {found['client_seconds']:,.0f} s, of which {found['lost_seconds']:,.0f} s lost")
+    if found["mean_staleness"] is not None:
+        parts.append(f"staleness of updates {found['mean_staleness']:.2f} (at most {found['max_staleness']})")
+    return "   ".join(parts)
 
 
 def detection_line(found: Mapping[str, Any]) -> str:

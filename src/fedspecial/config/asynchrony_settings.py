@@ -17,6 +17,15 @@ if TYPE_CHECKING:
 
 Staleness = Literal["constant", "polynomial", "hinge"]
 DISTRIBUTIONS = ("none", "constant", "exponential", "lognormal")
+ONLY_ASYNCHRONOUS = (
+    "buffer",
+    "max_staleness",
+    "staleness",
+    "staleness_exponent",
+    "staleness_hinge",
+    "staleness_normalise",
+    "scale_steps",
+)
 
 
 class AsynchronySettings(BaseModel):
@@ -98,9 +107,9 @@ def check_asynchrony(config: Config, method: Method) -> None:
         read_latencies(Path(config.latency), config.clients)
     _check_sizes(config)
     if not config.asynchronous:
-        for name in ("buffer", "max_staleness"):
-            if (value := getattr(config, name)) is not None:
-                raise InputError(f"{name}={value}: only with mode=async")
+        for name in ONLY_ASYNCHRONOUS:
+            if _is_given(config, name):
+                raise InputError(f"{_shown(config, name)}: only with mode=async")
         if config.over_select is not None and config.dp_clip is not None:
             raise InputError(
                 f"over_select={config.over_select}: not with differential privacy (dp_clip): who answers first is not "
@@ -130,6 +139,21 @@ def _check_sizes(config: Config) -> None:
     for name in ("over_select", "deadline_seconds", "client_speed"):
         if (value := getattr(config, name)) and config.latency == "none":
             raise InputError(f"{name}={value:g}: without latency nobody is later than others; give latency")
+    if config.latency not in DISTRIBUTIONS[1:] and _is_given(config, "latency_seconds"):
+        raise InputError(f"{_shown(config, 'latency_seconds')}: only with latency=constant, exponential or lognormal")
+    if config.latency != "lognormal" and _is_given(config, "latency_spread"):
+        raise InputError(f"{_shown(config, 'latency_spread')}: only with latency=lognormal")
+
+
+def _is_given(config: Config, name: str) -> bool:
+    return bool(getattr(config, name) != AsynchronySettings.model_fields[name].default)
+
+
+def _shown(config: Config, name: str) -> str:
+    value = getattr(config, name)
+    if isinstance(value, bool):
+        return f"{name}={str(value).lower()}"
+    return f"{name}={value:g}" if isinstance(value, float) else f"{name}={value}"
 
 
 def _check_combinations(config: Config) -> None:

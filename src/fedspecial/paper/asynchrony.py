@@ -16,6 +16,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from fedspecial.core.events import of_kind
+from fedspecial.metrics.simulated_time import staleness
 from fedspecial.paper.spec import Row, Study
 
 Events = list[dict[str, Any]]
@@ -51,28 +52,6 @@ STUDY = Study(
     f"until the accuracy on the task that is learned reaches {TARGET:.0%}; work counts every client, lost work "
     "included. λ is the preset's.",
 )
-
-
-def total_time(events: Events) -> float | None:
-    steps = of_kind(events, "server_step")
-    return steps[-1]["time"] if steps else None
-
-
-def client_work(events: Events) -> float | None:
-    """Simulated seconds of all clients, lost work included."""
-    steps = of_kind(events, "server_step")
-    lost = sum(event["worked"] or 0.0 for event in of_kind(events, "update_lost"))
-    return sum(event["client_seconds"] for event in steps) + lost if steps else None
-
-
-def staleness(events: Events) -> list[int]:
-    """The staleness of every used update; empty in synchronous runs."""
-    return [update["staleness"] for event in of_kind(events, "server_step") for update in event["updates"]]
-
-
-def mean_staleness(events: Events) -> float | None:
-    ages = staleness(events)
-    return fmean(ages) if ages else None
 
 
 def to_target(events: Events, *, work: bool) -> float | None:

@@ -9,6 +9,7 @@ from statistics import fmean
 from typing import Any
 
 from fedspecial.core.events import of_kind, read_events
+from fedspecial.metrics import simulated_time
 from fedspecial.paper import asynchrony
 from fedspecial.report.result import Result, result_of
 
@@ -104,11 +105,11 @@ def _mean_steps(events: Events) -> float | None:
 
 
 FROM_EVENTS: Mapping[str, Callable[[Events], float | None]] = {
-    "simulated_time": asynchrony.total_time,
-    "client_work": asynchrony.client_work,
+    "simulated_time": simulated_time.total_time,
+    "client_work": simulated_time.client_work,
     "time_to_target": lambda events: asynchrony.to_target(events, work=False),
     "work_to_target": lambda events: asynchrony.to_target(events, work=True),
-    "staleness": asynchrony.mean_staleness,
+    "staleness": simulated_time.mean_staleness,
     "samples_per_client": _samples_per_client,
     "mean_steps": _mean_steps,
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import math
 from collections.abc import Sequence
+from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -79,12 +80,13 @@ def draw_curves(events: Sequence[dict[str, Any]], path: Path) -> None:
     scale = Scale.of(started["metric"]) if "metric" in started else ACCURACY
     figure = Figure(figsize=(8.6, 3.6), layout="constrained")
     axes = figure.add_subplot()
-    per_task, tasks = started["rounds"], task_names(events)
+    tasks = task_names(events)
     visits = started.get("visits") or tasks
     colours = dict(zip(tasks, distinct_colours(len(tasks)), strict=True))
+    starts = _starts_of_tasks(rounds, started["rounds"], len(visits))
     for name in tasks:
         points = [
-            ((r["task"] - 1) * per_task + r["round"] + 1, scale.factor * r["accuracy"][name])
+            (starts[r["task"] - 1] + r["round"] + 1, scale.factor * r["accuracy"][name])
             for r in rounds
             if name in r["accuracy"]
         ]
@@ -92,9 +94,16 @@ def draw_curves(events: Sequence[dict[str, Any]], path: Path) -> None:
             axes.plot(*zip(*points, strict=True), label=name, color=colours[name], marker=".", markersize=3)
     for number, name in enumerate(visits):
         if number % 2:
-            axes.axvspan(number * per_task, (number + 1) * per_task, color="0.94", zorder=0)
+            axes.axvspan(starts[number], starts[number + 1], color="0.94", zorder=0)
         place: dict[str, Any] = {"ha": "center", "va": "top", "transform": axes.get_xaxis_transform()}
-        axes.text((number + 0.5) * per_task, 0.97, f"training on {name}", fontsize=8, color=colours[name], **place)
+        axes.text(
+            (starts[number] + starts[number + 1]) / 2,
+            0.97,
+            f"training on {name}",
+            fontsize=8,
+            color=colours[name],
+            **place,
+        )
     for event in of_kind(events, "task_detected"):
         axes.axvline(event["at"] + 1, color="0.3", linestyle=":", linewidth=1)
     axes.set(xlabel="round (all tasks)", ylabel=f"test {scale.label}")
@@ -102,11 +111,19 @@ def draw_curves(events: Sequence[dict[str, Any]], path: Path) -> None:
         axes.set_ylim(0, 108)
     else:
         axes.margins(y=0.15)
-    axes.set_xlim(0, per_task * len(visits))
+    axes.set_xlim(0, starts[-1])
     axes.set_title(f"{started['method']} on {started['benchmark']}, seed {started['seed']}", fontsize=10)
     if any(r["accuracy"] for r in rounds):
         figure.legend(loc="outside right upper", fontsize=8, title=f"{scale.title} on", frameon=False)
     save(figure, path)
+
+
+def _starts_of_tasks(rounds: Sequence[dict[str, Any]], per_task: int, tasks: int) -> list[int]:
+    """How many rounds there are before each task, and in all. Asynchronous tasks may have more steps than planned."""
+    lengths = [per_task] * tasks
+    for event in rounds:
+        lengths[event["task"] - 1] = max(lengths[event["task"] - 1], event["round"] + 1)
+    return [0, *accumulate(lengths)]
 
 
 def draw_drift(events: Sequence[dict[str, Any]], path: Path) -> None:

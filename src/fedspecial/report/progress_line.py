@@ -25,6 +25,12 @@ def _bar(done: int, total: int) -> str:
     return "█" * full + "░" * (_WIDTH - full)
 
 
+def round_of_task(round: int, rounds: int) -> str:
+    """The number of a round for people. Asynchronous tasks may have more server steps than planned: then without how
+    many there are."""
+    return f"{round + 1:2d}/{rounds}" if round < rounds else f"{round + 1:2d}"
+
+
 class ProgressLine:
     """A listener that draws a bar with the task, the round, the accuracy on the current task and the time left."""
 
@@ -42,7 +48,7 @@ class ProgressLine:
         elif isinstance(event, RunResumed):
             self._done = self._first = (event.task - 1) * self._rounds + event.round
         elif isinstance(event, RoundFinished):
-            self._done = (event.task - 1) * self._rounds + event.round + 1
+            self._done = (event.task - 1) * self._rounds + min(event.round + 1, self._rounds)
             self._draw(event)
         elif isinstance(event, RunFinished) and self._length:
             self._stream.write("\n")
@@ -50,13 +56,13 @@ class ProgressLine:
 
     def _draw(self, event: RoundFinished) -> None:
         total, name = len(self._tasks) * self._rounds, self._tasks[event.task - 1]
-        each = (time.monotonic() - self._began) / (self._done - self._first)
+        each = (time.monotonic() - self._began) / max(1, self._done - self._first)
         value = event.accuracy.get(name)
         shown = "" if value is None else f", {self._scale.title} {self._scale.text(value, 1)}"
         shown += " %" if shown and self._scale.in_percent else ""
         text = (
             f"{_bar(self._done, total)} task {event.task}/{len(self._tasks)} {name}, round "
-            f"{event.round + 1}/{self._rounds}{shown}, {each * (total - self._done):.0f} s left"
+            f"{round_of_task(event.round, self._rounds).strip()}{shown}, {each * (total - self._done):.0f} s left"
         )
         self._stream.write("\r" + text.ljust(self._length))
         self._stream.flush()

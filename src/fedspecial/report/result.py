@@ -13,7 +13,7 @@ from fedspecial.core.events import of_kind
 from fedspecial.core.extension import task_names
 from fedspecial.core.privacy import privacy_summary
 from fedspecial.errors import InputError
-from fedspecial.metrics import costs, evaluation_points
+from fedspecial.metrics import costs, evaluation_points, simulated_time
 from fedspecial.metrics import matrix as metrics
 from fedspecial.metrics.detection import score_detection
 from fedspecial.report.frames import data_frame
@@ -95,6 +95,8 @@ class Result:
     """γ_G of each task that began, announced or detected."""
     detection: dict[str, Any] | None = None
     """Borders, delays, missed borders and false alarms, where tasks are detected."""
+    time: dict[str, Any] | None = None
+    """Simulated seconds, work of clients and staleness, with a simulated clock or asynchronous steps."""
     folder: Path | None = field(default=None, compare=False, repr=False)
     """The run directory."""
     load_model: Callable[[], nn.Module] | None = field(default=None, compare=False, repr=False)
@@ -197,6 +199,7 @@ def result_of(events: Sequence[dict[str, Any]]) -> Result:
         ],
         missing_classes=missing,
         warnings=warnings_of(events),
+        time=simulated_time.summary(events),
         privacy=privacy_summary(charged[-1]) if (charged := of_kind(events, "privacy")) else None,
         stream=started.get("stream", "sharp"),
         points=points,

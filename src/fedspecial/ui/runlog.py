@@ -49,6 +49,7 @@ class RunLog:
         self.last_event = ""
         self._line = 0
         self._bound = 0.0
+        self._before = 0
         self._refused: list[int] = []
         self._handlers: dict[str, Callable[[Event], None]] = {
             "run_started": self._on_start,
@@ -72,7 +73,7 @@ class RunLog:
 
     @property
     def total_rounds(self) -> int:
-        return len(self.points) * self.rounds_per_task
+        return max(len(self.points) * self.rounds_per_task, self.position)
 
     def add_line(self, line: bytes) -> None:
         """One line of the log; a line that cannot be used is noted and left out."""
@@ -126,16 +127,21 @@ class RunLog:
         self.tasks = [*self.tasks, *map(text_of, tasks)][:MAX_TASKS]
 
     def _on_task_start(self, event: Event) -> None:
-        self.task, self._bound = count_of(event["task"]), 0.0
+        self._enter(count_of(event["task"]))
+        self._bound = 0.0
+
+    def _enter(self, task: int) -> None:
+        if task != self.task:
+            self.task, self._bound, self._before = task, 0.0, self.position
 
     def _at(self, event: Event) -> int:
-        """The round of an event, counted over all tasks from 1."""
-        return (max(1, count_of(event["task"], 10**6)) - 1) * self.rounds_per_task + count_of(event["round"]) + 1
+        """The round of an event, counted over all tasks from 1. Asynchronous tasks may have more steps than planned."""
+        planned = (max(1, count_of(event["task"], 10**6)) - 1) * self.rounds_per_task
+        return max(planned, self._before) + count_of(event["round"]) + 1
 
     def _on_round(self, event: Event) -> None:
+        self._enter(count_of(event["task"]))
         at = self._at(event)
-        if count_of(event["task"]) != self.task:
-            self.task, self._bound = event["task"], 0.0
         values = {name: finite(event.get(name)) for name in CURVES}
         accuracy = event.get("accuracy") or {}
         found = {name: finite(accuracy[name]) for name in self.tasks if name in accuracy}

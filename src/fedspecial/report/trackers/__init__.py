@@ -86,7 +86,10 @@ class TrackerListener:
         if self._tracker is None:
             module = importlib.import_module(f"fedspecial.report.trackers.{self._name}_")
             self._tracker = module.start(TrackedRun(self._folder, asdict(self._started), self._step))
-        self._tracker.log(*numbers_of(event, self._started))
+        step, values = numbers_of(event, self._started)
+        # Asynchronous tasks may have more steps than planned, and trackers want steps that never go back.
+        self._step = max(step, self._step + isinstance(event, RoundFinished))
+        self._tracker.log(self._step, values)
 
 
 def numbers_of(event: RoundFinished | TaskFinished, started: RunStarted) -> tuple[int, dict[str, float]]:
