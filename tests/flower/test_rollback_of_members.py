@@ -19,6 +19,7 @@ from fedspecial.flower.app.membership import Membership, request_change
 from fedspecial.flower.app.rollback import parse_position, roll_back
 from fedspecial.flower.governance.audit import verify
 from fedspecial.flower.grid import InProcessGrid
+from fedspecial.ui.status import prometheus_text, status_of, status_text
 
 pytestmark = pytest.mark.usefixtures("unpictured")
 KEEP = {"keep_checkpoints": 20}
@@ -41,6 +42,11 @@ def back(run: Path, to: str, *options: str) -> str:
 
 def asked(run: Path) -> list[list[str]]:
     return [line["requested"] for line in rounds_of(run)]
+
+
+def states(run: Path) -> dict[str, str]:
+    """What `fedspecial flower status` says about each site."""
+    return {row["name"]: row["state"] for row in status_of(run)["sites"]}
 
 
 @pytest.mark.parametrize(
@@ -109,8 +115,12 @@ def test_sites_that_joined_or_left_since_stay_so(method: str, tmp_path: Path) ->
 def test_with_members_the_run_is_that_of_the_sites_of_that_round(method: str, tmp_path: Path) -> None:
     grid = grid_of(tmp_path)
     run = grown(tmp_path, grid, method)
+    assert states(run) == {**dict.fromkeys(("north", "west", "east"), "taking part"), "south": "left the federation"}
+    assert "  south: left the federation, 3 of 3 updates used" in status_text(status_of(run))
+    assert 'site="south"' not in prometheus_text(status_of(run)).partition("fedspecial_accuracy")[0]
     number = len(rounds_of(run))
     back(run, "1/1", "--members")
+    assert states(run) == {**dict.fromkeys(("north", "west", "south"), "taking part"), "east": "left the federation"}
     assert [entry["name"] for entry in lines(run, "rollback")[0]["undone"]] == ["third", "east", "south"]
     federate(tmp_path, method, grid=grid, **KEEP)
     assert asked(run)[number:] == [["north", "south", "west"]] * 3

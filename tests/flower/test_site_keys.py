@@ -61,6 +61,19 @@ def test_a_revoked_key_is_out_from_the_next_exchange_on_and_the_log_says_why(tmp
     assert verify(run / "audit.jsonl", finished(run)["audit_head"]).intact
 
 
+@pytest.mark.parametrize("options", [(), pytest.param(("--members",), marks=pytest.mark.slow)])
+def test_a_revoked_key_stays_revoked_after_a_rollback(options: tuple[str, ...], tmp_path: Path) -> None:
+    grid, settings = grid_of(tmp_path), {**SETTINGS, "rounds": 2, "keep_checkpoints": 9}
+    with_keys(grid)
+    run = federate(tmp_path, grid=grid, **settings)
+    assert cli("revoke", run, "south", "--reason", "stolen").exit_code == 0
+    assert cli("rollback", run, "--to", "1/1", "--reason", "its updates", *options).exit_code == 0
+    federate(tmp_path, grid=grid, **settings)
+    assert [len(line["updates"]) for line in rounds_of(run)] == [4, 4, 3]
+    assert [line["site"] for line in events_of(run, "key_revoked")] == ["south"]
+    assert verify(run / "audit.jsonl", finished(run)["audit_head"]).intact
+
+
 def test_a_rotated_key_is_recorded_once_and_the_old_one_can_be_revoked(tmp_path: Path) -> None:
     grid = grid_of(tmp_path)
     keys = with_keys(grid)

@@ -44,9 +44,12 @@ class Site:
     missed: int = 0
     """Requests since its last usable reply."""
     last_reason: str = ""
+    removed: bool = False
 
     @property
     def state(self) -> str:
+        if self.removed:
+            return "left the federation"
         if not self.requested:
             return "not asked yet"
         if not self.missed:
@@ -99,6 +102,12 @@ class AuditTrail:
                     self._add_refusal(refusal, line, None)
             elif kind == "privacy":
                 self.privacy = _privacy(line)
+            elif kind in ("site_added", "site_removed"):
+                self._site(line["name"]).removed = kind == "site_removed"
+            elif kind == "rollback":
+                for change in line.get("undone", []):
+                    if change["change"] != "task_added":
+                        self._site(change["name"]).removed = change["change"] == "site_added"
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
             self.num_unreadable += 1
 

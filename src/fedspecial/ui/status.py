@@ -103,7 +103,7 @@ def status_text(status: dict[str, Any]) -> str:
     lines = [f"{status['run']}: {status['state']}{where}" + (f" ({status['reason']})" if status["reason"] else "")]
     for site in status["sites"]:
         connected = {True: "connected", False: "NOT CONNECTED", None: "connection not known"}[site["connected"]]
-        parts = [connected, f"{site['used']} of {site['requested']} updates used", f"{site['refused']} refused"]
+        parts = [site["state"] if site["removed"] else connected, f"{site['used']} of {site['requested']} updates used", f"{site['refused']} refused"]
         if site["missed"]:
             parts.append(f"late by {site['missed']} rounds")
         if site["last_reply"]:
@@ -137,7 +137,7 @@ def prometheus_text(status: dict[str, Any]) -> str:
             inside = ",".join(f'{key}="{_escaped(label)}"' for key, label in labels.items())
             lines.append(f"fedspecial_{name}{{{inside}}} {value:.10g}")
 
-    sites = status["sites"]
+    sites = [site for site in status["sites"] if not site["removed"]]  # nobody should be alarmed because of the others
     add("running", "gauge", "Whether a server works on the run.", [({}, float(status["state"] == "running"))])
     add("rounds_total", "counter", "Attempts at rounds.", [({}, status["rounds"]["recorded"])])
     if last := status["rounds"]["last"]:

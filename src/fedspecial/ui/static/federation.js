@@ -6,7 +6,7 @@ import { Problems, StateBadge, Tiles, card, link } from "./parts.js";
 
 const NOT_RECORDED = "not recorded";
 const OUTCOMES = { completed: "good", skipped: "warn", failed: "bad" };
-const SITES = { "taking part": "good", "not asked yet": "open", refused: "bad", "no usable reply": "warn" };
+const SITES = { "taking part": "good", "left the federation": "open", "not asked yet": "open", refused: "bad", "no usable reply": "warn" };
 
 export class FederationPage {
   constructor([run]) {
