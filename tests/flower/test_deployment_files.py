@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import re
+import shlex
 import shutil
 import subprocess
+from importlib.metadata import entry_points
 from pathlib import Path
+from typing import Any
 
+import jsonschema
 import pytest
 import yaml
 from flwr.common import constant
+from flwr.superlink.cli.flower_superlink import _parse_args_run_superlink
+from flwr.supernode.cli.flower_supernode import _parse_args_run_supernode
 
 from fedspecial.flower.ops.new_app import HEARTBEAT_SECONDS, RESTART_SECONDS, write_app
 from fedspecial.flower.ops.pki import make_authority, make_server_identity
@@ -99,3 +106,92 @@ def test_compose_leaves_the_shell_its_variables(deploy: Path) -> None:
     text = (deploy / "compose.yaml").read_text()
     assert set(re.findall(r"(?<!\$)\$(?!\$)\{?\w*\}?", text)) == {"${SITE}"}
     assert set(re.findall(r"\$\$[\w@]+", text)) == {"$$@", "$$NODE_CONFIG"}
+
+
+SCHEMA = Path(__file__).with_name("compose-spec.json")  # of github.com/compose-spec/compose-spec, Apache-2.0, June 2026
+PARSERS = {
+    ("flower-superlink",): _parse_args_run_superlink,
+    ("fedspecial", "flower", "supernode"): _parse_args_run_supernode,  # which passes its arguments on
+}
+
+
+def composed(deploy: Path, **variables: str) -> dict[str, Any]:
+    """The services, with variables replaced as Compose replaces them."""
+
+    def replaced(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: replaced(part) for key, part in value.items()}
+        if isinstance(value, list):
+            return [replaced(part) for part in value]
+        if not isinstance(value, str):
+            return value
+        return re.sub(r"\$(?:\{(\w+)\}|\$)", lambda found: variables[found[1]] if found[1] else "$", value)
+
+    return dict(replaced(yaml.safe_load((deploy / "compose.yaml").read_text())["services"]))
+
+
+def check_command(words: list[str]) -> Any:
+    """That the program is installed and accepts the arguments; returns them."""
+    start = next(start for start in PARSERS if tuple(words[: len(start)]) == start)
+    assert start[0] in {entry.name for entry in entry_points(group="console_scripts")}
+    return PARSERS[start]().parse_args(words[len(start) :])
+
+
+def test_compose_follows_its_specification(deploy: Path) -> None:
+    file, schema = yaml.safe_load((deploy / "compose.yaml").read_text()), json.loads(SCHEMA.read_text())
+    validator = jsonschema.Draft7Validator(schema)
+    assert [error.message for error in validator.iter_errors(file)] == []
+    file["services"]["proxy"]["restart_policy"] = "always"
+    assert list(validator.iter_errors(file))
+
+
+def test_compose_mounts_what_its_commands_read(deploy: Path) -> None:
+    for name, service in composed(deploy, SITE="north").items():
+        mounted = [volume.split(":") for volume in service["volumes"]]
+        for source, *_ in mounted:
+            assert source.startswith("/") or (deploy / source).exists(), source
+        text = json.dumps([service.get("command", ""), service.get("environment", "")])
+        for path in re.findall(r"(?:/etc|/srv)/[\w./-]+", text):
+            assert any(path.startswith(target) for _, target, *_ in mounted), (name, path)
+
+
+def test_flower_accepts_the_command_of_the_superlink(deploy: Path) -> None:
+    commands = [composed(deploy, SITE="north")["superlink"]["command"]]
+    commands += re.findall(r"ExecStart=/opt/fedspecial/bin/([^\n]+)", joined(deploy / "fedspecial-superlink.service"))
+    assert len(commands) == 2
+    for command in commands:
+        found = check_command(shlex.split(command))
+        assert (found.host, found.port, found.enable_supernode_auth) == ("127.0.0.1", 8443, True)
+
+
+def test_flower_accepts_the_command_of_a_supernode_from_systemd(deploy: Path) -> None:
+    text = joined(deploy / "fedspecial-supernode@.service")
+    (command,) = re.findall(r"ExecStart=/opt/fedspecial/bin/([^\n]+)", text)
+    (config,) = re.findall(r"NODE_CONFIG='([^\n]+)'", text)
+    words = [word.replace("${NODE_CONFIG}", config).replace("%i", "north") for word in shlex.split(command)]
+    found = check_command(words)
+    assert found.auth_supernode_private_key == "/etc/fedspecial/keys/north"
+    assert found.node_config == config
+
+
+def test_the_container_of_a_site_starts_the_supernode_and_pauses_before_it_starts_again(
+    deploy: Path, tmp_path: Path
+) -> None:
+    """With the shell that Compose starts, and programs that write down what they were called with."""
+    service = composed(deploy, SITE="north")["supernode"]
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    for name in ("fedspecial", "sleep"):
+        (programs / name).write_text(f'#!/bin/sh\nprintf "%s\\n" {name} "$@" >> {tmp_path}/calls\n')
+        (programs / name).chmod(0o700)
+    words = [word.replace("/tmp/started", str(tmp_path / "started")) for word in service["entrypoint"]]
+    environment = {"PATH": f"{programs}:/usr/bin:/bin", **service["environment"]}
+    for _ in range(2):
+        subprocess.run([*words, *service["command"]], env=environment, check=True, timeout=60)
+    calls = (tmp_path / "calls").read_text().splitlines()
+    again = calls.index("sleep")
+    assert calls[again:] == ["sleep", str(RESTART_SECONDS), *calls[:again]]
+    found = check_command(calls[:again])
+    assert found.node_config == service["environment"]["NODE_CONFIG"]
+    assert found.node_config.startswith('site="north" data="/srv/scans"')
+    assert found.auth_supernode_private_key == "/etc/fedspecial/keys/north"

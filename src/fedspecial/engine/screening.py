@@ -37,6 +37,7 @@ MIN_HISTORY = 3
 LARGEST_GROWTH = 1e6
 _EPS = 1e-5  # of torch's BatchNorm layers: what a variance may be off without any effect
 _ROUNDING = 1e-5
+_EARLIER = "the earlier round with the largest updates"
 
 Sizes = dict[str, float]
 """Name of a part → the size of its change. The BatchNorm statistics of a vector are a part of their own."""
@@ -122,10 +123,10 @@ def too_large(found: Mapping[int, Sizes], history: History, task: int, limit: fl
             own_median = statistics.median(own) if len(own) >= MIN_HISTORY else 0.0
             of_own = max(own_median, earlier) if own_median else 0.0
             if 0 < limit * of_round < size:
-                others = "this round" if of_round == medians[name] else "an earlier round, the largest so far"
-                refused[client] = _reason(name, size, limit, of_round, f"the updates of {others}")
+                others = "the updates of this round" if of_round == medians[name] else _EARLIER
+                refused[client] = _reason(name, size, limit, of_round, others)
             elif 0 < limit * of_own < size:
-                others = f"its own last {len(own)} updates" if of_own == own_median else "the updates of earlier rounds"
+                others = f"its own last {len(own)} updates" if of_own == own_median else _EARLIER
                 refused[client] = _reason(name, size, limit, of_own, others)
             if client in refused:
                 break

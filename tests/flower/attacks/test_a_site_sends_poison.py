@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +21,14 @@ from flower_fixtures import (
     with_header,
     with_vector,
 )
+from torch import Tensor
 
 from fedspecial.core.events import of_kind, read_events
+from fedspecial.core.vector import layout_of
 from fedspecial.engine.checkpoint import load
+from fedspecial.flower.app.wire import record_to_tensors
 from fedspecial.flower.grid import Delivery
+from fedspecial.models import build
 
 pytestmark = pytest.mark.usefixtures("rendered", "unpictured")
 
@@ -57,8 +62,40 @@ def test_a_number_that_is_not_finite_or_out_of_bounds_is_refused_with_the_sites_
     assert event["num_accepted"] == 3
 
 
-def times(factor: float) -> Any:
-    return modified(with_vector(lambda vector: vector * factor))
+LAYOUT = layout_of(build("cnn", input_shape=(3, 8, 8), num_classes=10, width=4))
+"""Of the model in these federations."""
+
+
+class Changed:
+    """The reply of one site to a training request, from a round on, with other changes of the weights or statistics.
+
+    weights, means, variances: (change that training made, what was sent) → the change that is reported
+    """
+
+    def __init__(self, from_round: int = 0, **parts: Callable[[Tensor, Tensor], Tensor]) -> None:
+        means, variances = LAYOUT.statistics
+        places = {"weights": torch.arange(LAYOUT.num_weights), "means": means, "variances": variances}
+        self._from, self._parts = from_round, [(places[name], change) for name, change in parts.items()]
+
+    def __call__(self, request: Any, reply: Any) -> list[Delivery]:
+        honest = request.metadata.message_type != "train"
+        if honest or json.loads(request.content["config"]["request"])["round"] < self._from:
+            return [Delivery(reply)]
+        sent = record_to_tensors(request.content["arrays"])["theta"]
+
+        def change(trained: Tensor) -> Tensor:
+            assert len(trained) == LAYOUT.size
+            for at, reported in self._parts:
+                trained[at] = sent[at] + reported(trained[at] - sent[at], sent[at])
+            return trained
+
+        with_vector(change)(reply)
+        return [Delivery(reply)]
+
+
+def times(factor: float, from_round: int = 0) -> Changed:
+    """An update whose weights are scaled."""
+    return Changed(from_round, weights=lambda change, sent: factor * change)
 
 
 def test_huge_weights_of_one_of_four_sites_are_refused_and_the_model_is_that_of_the_others(tmp_path: Path) -> None:
@@ -86,30 +123,41 @@ def test_an_update_far_above_the_median_of_the_round_is_refused(
         run = federate(tmp_path, grid=grid, **SHORT)
     (message,) = [record.getMessage() for record in caplog.records]
     assert message.startswith("site east: the update of 'theta' has norm ")
-    assert message.endswith("the median of this round's 4 updates")
+    assert message.endswith("the median of the updates of this round")
     assert rounds_of(run)[0]["refusals"] == [{"site": "east", "reason": message.removeprefix("site east: ")}]
 
 
-class FromRound:
-    """Multiplies the weights of one site's replies from a round on."""
+STATISTICS: dict[str, tuple[dict[str, Any], str]] = {
+    "huge variances": ({"variances": lambda change, sent: torch.full_like(sent, 1e5)}, "'theta statistics' has size "),
+    "huge means": ({"means": lambda change, sent: torch.full_like(sent, -1e5)}, "'theta statistics' has size "),
+    "negative variances": ({"variances": lambda change, sent: -2 * sent}, "'theta' has a negative running variance"),
+    "tiny variances": ({"variances": lambda change, sent: 1e-3 - sent}, "'theta statistics' has size "),
+}
 
-    def __init__(self, round: int, factor: float) -> None:
-        self._round, self._change = round, times(factor)
 
-    def __call__(self, request: Any, reply: Any) -> Any:
-        honest = json.loads(request.content["config"]["request"])["round"] < self._round
-        return modified(lambda reply: None)(request, reply) if honest else self._change(request, reply)
+@pytest.mark.parametrize("kind", STATISTICS)
+def test_statistics_alone_that_would_spoil_the_model_are_refused_with_the_sites_name(
+    kind: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    grid, (parts, expected) = grid_of(tmp_path), STATISTICS[kind]
+    grid.faults = {grid.get_node_ids()[3]: Changed(**parts)}
+    with caplog.at_level("WARNING", logger="fedspecial.flower"):
+        run = federate(tmp_path, grid=grid, **SHORT)
+    (message,) = [record.getMessage() for record in caplog.records]
+    assert message.startswith("site east: ")
+    assert expected in message
+    assert finished(run)["refusals"] == {"east": 1}
 
 
 def test_with_three_sites_a_site_is_compared_with_its_own_last_updates(tmp_path: Path) -> None:
     grid = grid_of(tmp_path, SITES[:3])
-    grid.faults = {grid.get_node_ids()[0]: FromRound(3, 100.0)}
+    grid.faults = {grid.get_node_ids()[0]: times(100.0, from_round=3)}
     run = federate(tmp_path, grid=grid, sites="north,south,west", domains="paper", rounds=4)
     rounds = rounds_of(run)
     assert [len(line["refusals"]) for line in rounds] == [0, 0, 0, 1]
     (refusal,) = rounds[3]["refusals"]
     assert refusal["site"] == "north"
-    assert refusal["reason"].endswith("the median of its own last 3 updates")
+    assert refusal["reason"].endswith("the median of the earlier round with the largest updates")  # above its own last
     saved = load(run / "checkpoint")
     assert saved is not None
     assert len(saved.update_norms["1/0/theta"]) == 3
