@@ -38,7 +38,8 @@ LEAST, LEAST_ANCHORED, MEAN, SHARE = (f"curvature/{name}" for name in ("least", 
 """Numbers about F: its smallest entry, the smallest of the anchored part, its mean, the share of weights there."""
 ANCHORED = 0.1
 """The anchored part, which the certificate covers: the weights with at least this share of the mean curvature."""
-FIRST, SECOND, MEAN_UPDATE, SQUARES, COUNT = (f"spread/{name}" for name in ("first", "second", "mean", "squares", "count"))
+FIRST, SECOND, MEAN_UPDATE, SQUARES = (f"spread/{name}" for name in ("first", "second", "mean", "squares"))
+COUNT = "spread/count"
 _BLOCK = 1 << 17
 """Vectors are processed in blocks that stay in the processor's cache: 512 kB of float32."""
 _WITHOUT_FLOAT64 = ("mps",)
