@@ -147,6 +147,73 @@ def test_evaluate_load_and_workers_use_the_bank(tmp_path: Path) -> None:
     assert (two.model_sha256, two.matrix) == (result.model_sha256, result.matrix)
 
 
+def test_told_the_task_each_column_is_the_plain_model_with_exactly_that_tasks_statistics(tmp_path: Path) -> None:
+    run = play(begin(tmp_path / "run", "fedavg", images(tasks=3), batch_norm="bank", bank_choice="task", **CNN))
+    found = [event["accuracy"] for event in of_kind(read_events(run.log.path), "task_finished")][-1]
+    for task, statistics in enumerate([*sets_in(run.server.tensors).values(), run.statistics], start=1):
+        run.model.load(run.server.theta)
+        run.model.load_buffers(statistics)
+        run.model.module.eval()
+        test = run.federation.domain(task).test
+        with torch.inference_mode():
+            right = run.model(run.federation.benchmark.inputs(test.x)).argmax(1) == test.y
+        assert found[task - 1] == pytest.approx(right.float().mean().item())
+
+
+def test_told_the_task_the_first_task_is_predicted_by_the_plain_model(tmp_path: Path) -> None:
+    told, plain = (
+        learn(tmp_path / name, "fedavg", images(tasks=1), **settings, **CNN).matrix
+        for name, settings in (
+            ("told", {"batch_norm": "bank", "bank_choice": "task"}),
+            ("plain", {"batch_norm": "mean-only"}),
+        )
+    )
+    assert told == plain
+
+
+@pytest.mark.slow
+def test_told_the_task_workers_find_the_same(tmp_path: Path) -> None:
+    settings = {"batch_norm": "bank", "bank_choice": "task", **CNN}
+    one, two = (learn(tmp_path / str(n), "fedavg", images(tasks=2), workers=n, **settings).matrix for n in (1, 2))
+    assert one == two
+
+
+def test_no_prediction_can_be_told_the_task(tmp_path: Path) -> None:
+    data = images(tasks=2)
+    learn(tmp_path / "one", "fedavg", data, batch_norm="bank", bank_choice="task", rounds=1, **CNN)
+    with pytest.raises(InputError, match=r"^bank_choice=task: it needs the task of every sample, which a prediction"):
+        fedspecial.load(tmp_path / "one")
+    with pytest.raises(InputError, match=r"^bank_choice=task: it needs the task of every sample"):
+        fedspecial.evaluate(tmp_path / "one", data)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"batch_norm": "mean-only"}, "it needs batch_norm=bank"),
+        ({"batch_norm": "bank", "stream": "recurring"}, "stream=recurring"),
+        ({"batch_norm": "bank", "detect": "loss"}, "detect=loss"),
+    ],
+)
+def test_the_task_of_samples_needs_a_bank_with_one_set_for_each_task(
+    settings: dict[str, str], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(InputError, match=f"^bank_choice=task: .*{message}"):
+        learn(tmp_path / "run", "fedavg", images(), bank_choice="task", **settings, **CNN)
+
+
+def test_a_bank_that_merges_sets_cannot_be_told_the_task(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"^bank_size=1: with bank_choice=task"):
+        learn(tmp_path / "run", "fedavg", images(tasks=3), batch_norm="bank", bank_choice="task", bank_size=1, **CNN)
+
+
+def test_domains_that_come_back_do_not_grow_a_full_bank(tmp_path: Path) -> None:
+    settings = {"stream": "recurring", "repeats": 3, "batch_norm": "bank", "bank_size": 2, "rounds": 1}
+    run = play(begin(tmp_path / "run", "fedavg", images(tasks=2), **settings, **CNN))
+    assert run.federation.num_tasks == 6
+    assert list(sets_in(run.server.tensors)) == [f"{PREFIX}1", f"{PREFIX}2"]
+
+
 def test_the_hash_of_a_model_covers_the_bank(tmp_path: Path) -> None:
     run = play(begin(tmp_path / "run", "fedavg", images(), batch_norm="bank", **CNN))
     before = run.model_sha256()

@@ -13,6 +13,7 @@ from toy_problems import learn
 
 FOLDER = Path(__file__).parents[2] / "examples" / "anchors"
 RULES: list[tuple[str, dict[str, Any]]] = [
+    ("head_bank.py:HeadBank", {"temperature": 0.2}),
     ("lagged_secant.py:LaggedSecant", {"scale": 0.3}),
     ("laplace_scalar.py:LaplaceScalar", {"c": 10.0}),
     ("merge_at_end.py:MergeAtEnd", {"rule": "fisher"}),

@@ -180,6 +180,12 @@ def resolve(
         raise InputError(
             f"batch_norm=bank: it needs a common model, but with method={method.name} clients have their own"
         )
+    told = config.bank_choice == "task"
+    if told and (config.batch_norm, config.stream, config.detect) != ("bank", "sharp", "none"):
+        raise InputError(
+            "bank_choice=task: it needs batch_norm=bank and tasks that are announced and do not mix or come back "
+            f"(batch_norm={config.batch_norm}, stream={config.stream}, detect={config.detect})"
+        )
     return RunSettings(config, method, objective)
 
 

@@ -131,6 +131,11 @@ class Config(AggregationSettings, AsynchronySettings, PrivacySettings, StreamSet
         0.2,
         description="How softly batch_norm=bank mixes the statistics of tasks for a sample; 0: those that fit it best.",
     )
+    bank_choice: Literal["fit", "task"] = Field(
+        "fit",
+        description="Statistics of batch_norm=bank for a test sample: those that fit it, or (task) those of its own "
+        "task, an upper bound for simulations: no prediction knows the task.",
+    )
     bank_size: Count = Field(
         16, description="Sets of statistics that batch_norm=bank keeps of earlier tasks; the most alike are merged."
     )
@@ -253,7 +258,8 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "Optimization": (
         *("client_lr", "client_lr_decay", "client_lr_reset", "optimizer", "momentum", "weight_decay"),
         *("server_lr", "server_optimizer", "server_momentum", "server_beta1", "server_beta2", "server_tau"),
-        *("server_optimizer_reset", "weighting", "batch_norm", "bank_temperature", "bank_size"),
+        *("server_optimizer_reset", "weighting", "batch_norm", "bank_temperature", "bank_choice"),
+        "bank_size",
     ),
     "Aggregation": ("aggregation", "max_faulty", "clip_norm", "norm_limit"),
     "Asynchrony and time": (

@@ -75,7 +75,7 @@ class Update:
 
 @dataclass
 class ServerState:
-    """What the server keeps between rounds. Checkpoints contain all of it.
+    """What the server keeps between rounds. Checkpoints contain all of it but `scratch`.
 
     theta:   the part of the global model that is averaged
     anchor:  the model that the server pulls `theta` towards; the drift and the certificates are measured from it
@@ -86,6 +86,7 @@ class ServerState:
     update_norms: norms of the last accepted updates of each client, with which new ones are compared (`norm_limit`)
     tasks_begun, task_began, first_losses: where tasks are detected, their number so far, the round of the stream in
              which the last one began, and since then for each client: round, loss of the first batch, round, loss, …
+    scratch: vectors whose content is not needed any more, kept so that their memory is used again
     """
 
     theta: Tensor
@@ -99,6 +100,7 @@ class ServerState:
     tasks_begun: int = 1
     task_began: int = 0
     first_losses: dict[str, list[float]] = field(default_factory=dict)
+    scratch: Tensors = field(default_factory=dict)
 
 
 @dataclass

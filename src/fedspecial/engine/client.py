@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -32,6 +32,8 @@ from fedspecial.objectives.classification import CLASSIFICATION
 NO_SAMPLES = "it holds no samples of this task"
 BATCH_NORM = "batch_norm"
 """The name of a client's own BatchNorm statistics in its state."""
+TASK_OF_SAMPLES = "task_of_samples"
+"""The number in a message that names the task whose statistics predict, where the bank does not choose."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,7 @@ class ClientRunner:
     keep_batch_norm: bool = False
     objective: Objective = CLASSIFICATION
     bank_temperature: float = 0.2
+    bank_by_task: bool = False
     _delta: Tensor = field(default_factory=lambda: torch.empty(0))
     _moved: dict[int, tuple[Tensor, Tensor] | None] = field(default_factory=dict)
 
@@ -151,9 +154,20 @@ class ClientRunner:
             device = self.model.vector.device
             return summarize(predict, samples, self.federation.benchmark, device, scoring, classes)
 
+    def for_samples(self, message: Broadcast, task: int) -> Broadcast:
+        """The message to predict test samples of a task with; only with `bank_choice=task` does it say which task."""
+        if not self.bank_by_task:
+            return message
+        return replace(message, numbers={**message.numbers, TASK_OF_SAMPLES: task})
+
     def _bank(self, message: Broadcast) -> AbstractContextManager[None]:
         """Predict with the statistics of earlier tasks, where the message has some, and the current ones."""
         stored = list(sets_in(message.payloads).values())
+        if TASK_OF_SAMPLES in message.numbers:
+            stored = stored[int(message.numbers[TASK_OF_SAMPLES]) - 1 :][:1]
+            if stored:
+                self.model.load_buffers(stored[0])  # the next message loads its own
+            return nullcontext()
         if not stored:
             return nullcontext()
         sets, model = [*stored, self.model.buffers.clone()], self.model

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -87,8 +88,12 @@ class InProcess:
         for task in tasks:
             domain = self.runner.federation.domain(task)
             samples = fixed_subset(domain.test, cap, self.runner.seed, domain.name)
-            found.append(self.scores(messages, samples, scoring, classes_of(domain.train) if masked else None))
+            classes = classes_of(domain.train) if masked else None
+            found.append(self.scores(partial(self._message, messages, task), samples, scoring, classes))
         return found
+
+    def _message(self, messages: Messages, task: int, client: int) -> Broadcast:
+        return self.runner.for_samples(messages(client), task)
 
     def scores(
         self, messages: Messages, samples: Samples, scoring: Scoring, classes: Sequence[int] | None = None

@@ -119,7 +119,8 @@ class PooledEngine:
         # Parts of whole batches: the batches, and with them all sums, are those of a single process.
         part = EVAL_BATCH * max(1, math.ceil(sum(sizes) / (2 * self.pool.workers * EVAL_BATCH)))
         for samples, size in zip(wanted, sizes, strict=True):
-            jobs += [SummaryJob(message, samples, at, min(at + part, size)) for at in range(0, size, part)]
+            own = self.runner.for_samples(message, samples.task)
+            jobs += [SummaryJob(own, samples, at, min(at + part, size)) for at in range(0, size, part)]
         parts: dict[int, list[Summary]] = {task: [] for task in tasks}
         for job, result in zip(jobs, self._ordered(jobs, [job.stop - job.start for job in jobs]), strict=True):
             parts[job.samples.task].append(result.summary)

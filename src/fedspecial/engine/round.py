@@ -12,7 +12,7 @@ from fedspecial.config import Config
 from fedspecial.core.events import RoundFinished, UpdateRefused
 from fedspecial.core.messages import BUFFERS, Broadcast, Tensors, Update
 from fedspecial.engine import estimate, robust, screening, server_optimizer
-from fedspecial.engine.aggregate import RunningMean, first_norm, norm
+from fedspecial.engine.aggregate import RunningMean, distance, first_norm, norm
 from fedspecial.engine.base import Reply
 from fedspecial.engine.checkpoint import Position
 from fedspecial.engine.detection import ALARM_SHARE, FIRST_LOSS, alarm_share, observe
@@ -229,7 +229,7 @@ def distances(run: Run) -> dict[str, Any]:
     if run.server.anchor is None:
         return {"drift": None}
     theta, anchor = (vector[: run.model.layout.num_weights] for vector in (run.server.theta, run.server.anchor))
-    return {"drift": norm(theta - anchor), "theta_norm": norm(theta)}
+    return {"drift": distance(theta, anchor), "theta_norm": norm(theta)}
 
 
 def _plain_sgd(config: Config) -> bool:

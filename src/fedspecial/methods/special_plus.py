@@ -108,19 +108,24 @@ def _pulled_step(
 ) -> tuple[float, float]:
     """The step and the pull, in place; returns the norms of θ − a and of Δ over the anchored part.
 
-    Block by block, so that each stays in the processor's cache. The norms of blocks are added up in float64: the
-    certificate compares them more closely than float32 adds up millions of squares.
+    Block by block, so that each stays in the processor's cache. The squares of blocks are added up in float64: the
+    certificate compares norms more closely than float32 adds up millions of squares.
     """
     assert server.anchor is not None
     least = server.numbers[curvature.LEAST_ANCHORED]
-    drifts, deltas = [], []
+    length = max((block.stop - block.start for block in curvature.blocks(len(known))), default=0)
+    scratch = torch.empty(3, length, dtype=known.dtype, device=known.device)
+    squares: list[list[Tensor]] = [[], []]
     for block in curvature.blocks(len(known)):
         theta, anchor, step, weight = server.theta[block], server.anchor[block], delta[block], known[block]
-        chosen = weight >= least
+        chosen, strength, other = scratch[:, : len(theta)]
+        torch.ge(weight, least, out=chosen)
         theta.add_(step, alpha=server_lr)
-        strength = (weight * scale).clamp_(max=STRONGEST)
-        theta.lerp_(anchor, strength.div_(strength + 1))
-        drifts.append(torch.linalg.vector_norm((theta - anchor).mul_(chosen)))
-        deltas.append(torch.linalg.vector_norm(step * chosen))
+        torch.mul(weight, scale, out=strength).clamp_(max=STRONGEST)
+        theta.lerp_(anchor, strength.div_(torch.add(strength, 1, out=other)))
+        for sums, part in zip(squares, (torch.sub(theta, anchor, out=other), step), strict=True):
+            masked = torch.mul(part, chosen, out=strength)
+            sums.append(torch.dot(masked, masked))
     server.theta[len(known) :].add_(delta[len(known) :], alpha=server_lr)
-    return tuple(float(torch.stack(norms).cpu().double().norm()) for norms in (drifts, deltas))  # type: ignore[return-value]
+    drift, moved = (float(torch.stack(sums).cpu().double().sum().sqrt()) for sums in squares)
+    return drift, moved

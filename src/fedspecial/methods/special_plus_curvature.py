@@ -9,9 +9,14 @@ would be that of a sample's gradient over B, so that F_k is the variance of a sa
 log-likelihood, the diagonal of the Fisher information, which is the curvature there. Clients with different data
 spread more, and F_k is then larger. It is an estimate of how much a weight matters, not a bound.
 
-The sums are taken in float64 as the updates arrive: two vectors for any number of clients, and the order of arrival
-changes no more than the last bits, which rounding to float32 removes. The updates of a round without a quorum count
-with those of the next round, since they started from the same model.
+Two updates are kept as they are: their variance is (Δ_1 − Δ_2)²/2. With the third one, sums in float64 begin, two
+vectors for any number of clients, around the mean so far (Welford's method):
+
+    d = Δ_n − mean,      squares += d²·(n − 1)/n,      mean += d/n
+
+Unlike Σ Δ² − (Σ Δ)²/n this loses nothing where the updates hardly differ. The order of arrival changes nothing with two
+updates, and with more no more than the last bits, which rounding to float32 removes. The updates of a round without a
+quorum count with those of the next round, since they started from the same model.
 """
 
 from __future__ import annotations
@@ -21,7 +26,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from fedspecial.core.messages import ServerState
+from fedspecial.core.messages import ServerState, Tensors
 from fedspecial.methods.base import RoundInfo
 
 CURVATURE = "curvature"
@@ -33,44 +38,62 @@ LEAST, LEAST_ANCHORED, MEAN, SHARE = (f"curvature/{name}" for name in ("least", 
 """Numbers about F: its smallest entry, the smallest of the anchored part, its mean, the share of weights there."""
 ANCHORED = 0.1
 """The anchored part, which the certificate covers: the weights with at least this share of the mean curvature."""
-SUM, SQUARES, COUNT = "spread/sum", "spread/squares", "spread/count"
-_BLOCK = 1 << 15
-"""Vectors are processed in blocks that stay in the processor's cache: 256 kB of float64."""
-_RESOLUTION = 2.0**-24
-"""A variance below this share of the squared mean is what float32 cannot resolve in the updates: it counts as none."""
+FIRST, SECOND, MEAN_UPDATE, SQUARES = (f"spread/{name}" for name in ("first", "second", "mean", "squares"))
+COUNT = "spread/count"
+_BLOCK = 1 << 17
+"""Vectors are processed in blocks that stay in the processor's cache: 512 kB of float32."""
+_WITHOUT_FLOAT64 = ("mps",)
 
 
 def add(server: ServerState, delta: Tensor) -> None:
-    """Add one client's update to the sums of the round."""
-    if SUM not in server.tensors:
-        device = "cpu" if delta.device.type == "mps" else delta.device  # MPS has no float64
-        for name in (SUM, SQUARES):
-            server.tensors[name] = torch.zeros(len(delta), dtype=torch.float64, device=device)
-        server.numbers[COUNT] = 0
-    total, squares = server.tensors[SUM], server.tensors[SQUARES]
-    server.numbers[COUNT] += 1
-    for block in blocks(len(delta)):
-        part = delta[block].to(total.device, torch.float64)
-        total[block].add_(part)
-        squares[block].addcmul_(part, part)
+    """Add one client's update to those of the round."""
+    tensors = server.tensors
+    count = server.numbers[COUNT] = server.numbers.get(COUNT, 0) + 1
+    if count <= 2:
+        name = FIRST if count == 1 else SECOND
+        tensors[name] = _vector(server, name, delta, delta.dtype).copy_(delta)
+        return
+    if count == 3:
+        first, second = (tensors.pop(name) for name in (FIRST, SECOND))
+        tensors[MEAN_UPDATE] = _vector(server, MEAN_UPDATE, first, torch.float64).copy_(first)
+        tensors[SQUARES] = _vector(server, SQUARES, first, torch.float64).zero_()
+        _add_to_sums(tensors, second, 2)
+        server.scratch |= {FIRST: first, SECOND: second}
+    _add_to_sums(tensors, delta, int(count))
 
 
-def take(server: ServerState, length: int) -> Tensor | None:
-    """The variance of the first `length` entries over the updates since the last call, in float32; None where fewer
-    than two have arrived. The sums begin again."""
-    if SUM not in server.tensors:
-        return None
-    total, squares = (server.tensors.pop(name)[:length] for name in (SUM, SQUARES))
-    count = int(server.numbers.pop(COUNT))
+def _add_to_sums(tensors: Tensors, delta: Tensor, count: int) -> None:
+    mean, squares = tensors[MEAN_UPDATE], tensors[SQUARES]
+    scratch = mean.new_empty(min(_BLOCK, len(mean)))
+    for block in blocks(len(mean)):
+        difference = scratch[: block.stop - block.start].copy_(delta[block]).sub_(mean[block])
+        squares[block].addcmul_(difference, difference, value=(count - 1) / count)
+        mean[block].add_(difference, alpha=1 / count)
+
+
+def _vector(server: ServerState, name: str, like: Tensor, dtype: torch.dtype) -> Tensor:
+    """A vector of any content: that of the last round if possible, because new memory costs more time than the sums."""
+    vector = server.scratch.pop(name, None)
+    if vector is not None and len(vector) == len(like):
+        return vector
+    on_cpu = dtype == torch.float64 and like.device.type in _WITHOUT_FLOAT64
+    return torch.empty(len(like), dtype=dtype, device="cpu" if on_cpu else like.device)
+
+
+def take(server: ServerState) -> tuple[Tensor, int] | None:
+    """The variance over the updates since the last call, times a number, and this number; valid until the next update.
+    None where fewer than two have arrived. The sums begin again."""
+    count = int(server.numbers.pop(COUNT, 0))
+    used = {name: server.tensors.pop(name) for name in (FIRST, SECOND, MEAN_UPDATE, SQUARES) if name in server.tensors}
+    server.scratch |= used
     if count < 2:
         return None
-    variance = torch.empty(len(total), device=server.theta.device)
-    for block in blocks(len(total)):
-        part = total[block].square_().div_(count)  # n times the squared mean
-        rest = squares[block].sub_(part)
-        rest.masked_fill_(rest <= part.mul_(_RESOLUTION), 0.0)
-        variance[block] = rest.div_(count - 1)
-    return variance
+    if count > 2:
+        return used[SQUARES], count - 1
+    for block in blocks(len(used[FIRST])):
+        difference = used[FIRST][block].sub_(used[SECOND][block])
+        difference.mul_(difference)
+    return used[FIRST], 2
 
 
 def blocks(length: int) -> Iterator[slice]:
@@ -80,20 +103,23 @@ def blocks(length: int) -> Iterator[slice]:
 
 def learn_curvature(server: ServerState, info: RoundInfo) -> None:
     """Add F of the round's updates to the sum of the current task; for the server step, before θ is changed."""
-    if SUM not in server.tensors or info.context is None:
+    found = take(server)
+    if found is None or info.context is None or not info.mean_steps or not info.client_lr:
         return
-    spread = take(server, info.context.model.layout.num_weights)
-    if spread is None or not info.mean_steps or not info.client_lr:
-        return
-    spread.mul_(info.batch_size / (info.client_lr**2 * info.mean_steps))
-    known = server.per_weight.get(CURRENT)
-    server.per_weight[CURRENT] = spread if known is None else known.add_(spread)
+    spread, divisor = found
+    if CURRENT not in server.per_weight:
+        weights = info.context.model.layout.num_weights
+        server.per_weight[CURRENT] = torch.zeros(weights, device=server.theta.device)
+    current = server.per_weight[CURRENT]
+    scale = info.batch_size / (info.client_lr**2 * info.mean_steps * divisor)
+    for block in blocks(len(current)):
+        current[block].add_(spread[block].to(current), alpha=scale)
     server.numbers[ROUNDS] = server.numbers.get(ROUNDS, 0) + 1
 
 
 def finish_task(server: ServerState) -> None:
     """Add the mean over the rounds of the task that has ended to the curvature of the earlier tasks."""
-    take(server, 0)  # updates of a last round without a quorum: their model has another task's data now
+    take(server)  # updates of a last round without a quorum: their model has another task's data now
     if rounds := server.numbers.pop(ROUNDS, 0):
         new = server.per_weight.pop(CURRENT).div_(rounds)
         known = server.per_weight.get(CURVATURE)

@@ -126,6 +126,7 @@ ANCHOR = (
             Row(PLUS, (("c", 0), ("batch_norm", "mean-only")), ": neither"),
             Row(PLUS, (("bank_temperature", 0),), ", the best set for each sample"),
             Row(PLUS, (("bank_temperature", 1e6),), ", the mixture of all sets"),
+            Row(PLUS, (("bank_choice", "task"),), ", the set of the true task (an upper bound: it is told the task)"),
             Row(PLUS, (("server_lr", "1/i"),), ", γ_G = 1/i"),
         ),
         ("acc", "bwt"),

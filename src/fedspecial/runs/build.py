@@ -221,10 +221,13 @@ def make_client_runner(
     )
     networks = _networks(method, problem, config.seed, device)
     local_statistics = config.batch_norm == "local"
+    if config.bank_choice == "task" and config.bank_size < federation.num_tasks - 1:
+        raise InputError(f"bank_size={config.bank_size}: with bank_choice=task it must hold all earlier tasks")
     return ClientRunner(
         *(federation, method, FlatModel(module.to(device)), networks, problem, plan, config.seed, local_statistics),
         objective=resolved.objective,
         bank_temperature=config.bank_temperature,
+        bank_by_task=config.bank_choice == "task",
     )
 
 

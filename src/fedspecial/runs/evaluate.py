@@ -72,6 +72,8 @@ def evaluate(
         f"fedspecial.evaluate({str(folder)!r}, …)",
     )
     run_settings = resolve(recorded, objects.method, objects.objective)
+    if run_settings.config.bank_choice == "task":
+        raise InputError("bank_choice=task: it needs the task of every sample; result.json has the run's own accuracy")
     schema, targets = DataSchema.read(folder), run_settings.objective.targets
     if objects.benchmark is not None:
         data = match(objects.benchmark.with_targets(targets).check(), schema, str(folder))

@@ -118,6 +118,8 @@ def load(folder: str | Path, *, model: GivenModel | None = None) -> TrainedModel
         {"model": recorded.get("model")}, f"fedspecial.load({str(folder)!r}, …)"
     )
     _check_common_model(str(recorded.get("method", Config().method)))
+    if recorded.get("bank_choice") == "task":
+        raise InputError("bank_choice=task: it needs the task of every sample, which a prediction does not know")
     state, sets = split_sets(read_model(folder))
     schema = DataSchema.read(folder)
     config = check_common({key: value for key, value in recorded.items() if key in Config.model_fields})

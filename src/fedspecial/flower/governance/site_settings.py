@@ -44,7 +44,7 @@ SERVER_ONLY = frozenset(
         *("mode", "buffer", "staleness", "staleness_exponent", "staleness_hinge", "max_staleness"),
         *("staleness_normalise", "scale_steps", "latency", "latency_seconds", "latency_spread", "client_speed"),
         *("availability", "drop_rate", "deadline_seconds", "min_updates", "over_select"),
-        *("detect_threshold", "detect_pause"),
+        *("detect_threshold", "detect_pause", "bank_choice"),
         *("dp_clip", "dp_noise_multiplier", "dp_epsilon", "dp_delta", "eval_every", "eval_cap", "checkpoint_seconds"),
     }
 )
