@@ -35,14 +35,19 @@ class RunRecords:
         candidates = self.found.get((job.method, job.seed), ())
         if not candidates:
             return None
-        wanted, default = identity(job.settings), _defaults(job.method)
+        wanted, default = _without_device(identity(job.settings)), _defaults(job.method)
         for content in candidates:
-            recorded = {**{key: default.get(key) for key in wanted}, **content["settings"]}
+            recorded = {**{key: default.get(key) for key in wanted}, **_without_device(content["settings"])}
             if recorded == wanted:
                 curve = tuple((first, second) for first, second in content["second_task"])
                 result, measured = Result(**content["result"]), content.get("measured", {})
                 return FinishedRun(job.folder, result, content["versions"], curve, measured)
         return None
+
+
+def _without_device(settings: Mapping[str, Any]) -> Settings:
+    """A study is the same on a CPU and on a GPU; the record says where it ran."""
+    return {key: value for key, value in settings.items() if key != "device"}
 
 
 def _defaults(method: str) -> Settings:
@@ -59,7 +64,7 @@ def write_records(jobs: Iterable[Job], results: Path) -> list[Path]:
         if run is None:
             continue
         content = {
-            "settings": identity(job.settings),
+            "settings": {**identity(job.settings), "device": directory.settings(job.folder).get("device", "cpu")},
             "versions": dict(run.versions),
             "data_sha256": directory.recorded_domains(job.folder),
             "result": run.result.to_json(),
