@@ -121,7 +121,7 @@ def _run_studies(
     from fedspecial.paper.planning import plan
     from fedspecial.paper.rates import record_rates
     from fedspecial.paper.requests import add_requests
-    from fedspecial.paper.run_records import read_records, write_records
+    from fedspecial.paper.run_records import read_records, write_record, write_records
     from fedspecial.paper.throughput import read_throughput
     from fedspecial.paper.tuning_records import read_tuning
 
@@ -147,12 +147,15 @@ def _run_studies(
         return
     add_requests(folder, requests)
     _run_rates(planned, folder, results)
+    written: list[Path | None] = []
     try:
-        run_jobs(runs, seconds, jobs, gpus)
+        # Each record is written when its run has finished, so that a study that is killed loses none.
+        run_jobs(runs, seconds, jobs, gpus, lambda job: record and written.append(write_record(job, results)))
     finally:
         if record:
             record_rates(planned.rates, folder, results)
-            out.print(f"{len(write_records(planned.jobs, results))} new records in {results / 'runs'}", markup=False)
+            count = len([*filter(None, written), *write_records(planned.jobs, results)])
+            out.print(f"{count} new records in {results / 'runs'}", markup=False)
     out.print(f"write the report with: fedspecial report {folder}", markup=False)
 
 

@@ -43,8 +43,17 @@ def print_plan(jobs: Sequence[Job], seconds: Sequence[float], *, known: bool, gp
     out.print(f"{len(finished)} finished, {len(left)} left: {hours}, {each * len(left):.0f} MB of disk", markup=False)
 
 
-def run_jobs(jobs: Sequence[Job], seconds: Sequence[float], parallel: int | None, gpus: Sequence[str] = ()) -> None:
-    """Run the missing runs and show their progress; if one fails, the others continue."""
+def run_jobs(
+    jobs: Sequence[Job],
+    seconds: Sequence[float],
+    parallel: int | None,
+    gpus: Sequence[str] = (),
+    done: Callable[[Job], object] = lambda job: None,
+) -> None:
+    """Run the missing runs and show their progress; if one fails, the others continue.
+
+    done: called with each run that has finished
+    """
     from fedspecial.runs.jobs import TimeEstimate, run_missing
 
     if not jobs:
@@ -63,7 +72,7 @@ def run_jobs(jobs: Sequence[Job], seconds: Sequence[float], parallel: int | None
         out.print(f"{len(jobs)} runs, {already} already finished, {at_once} in parallel", markup=False)
 
     try:
-        with _showing(estimate) as tick:
+        with _showing(estimate, done) as tick:
             run_missing(jobs, parallel, tick, failed, started, gpus)
             tick()
     except KeyboardInterrupt:
@@ -74,7 +83,7 @@ def run_jobs(jobs: Sequence[Job], seconds: Sequence[float], parallel: int | None
 
 
 @contextmanager
-def _showing(estimate: TimeEstimate) -> Iterator[Callable[[], None]]:
+def _showing(estimate: TimeEstimate, done: Callable[[Job], object]) -> Iterator[Callable[[], None]]:
     """A progress bar on a terminal, otherwise one line per finished run; both show the remaining time."""
     from fedspecial.runs import directory
 
@@ -89,6 +98,7 @@ def _showing(estimate: TimeEstimate) -> Iterator[Callable[[], None]]:
         def print_lines() -> None:
             new, _, left = estimate.update()
             for job in new:
+                done(job)
                 out.print(describe(job, left), markup=False)
 
         yield print_lines
@@ -106,6 +116,7 @@ def _showing(estimate: TimeEstimate) -> Iterator[Callable[[], None]]:
         def show() -> None:
             new, share, left = estimate.update()
             for job in new:
+                done(job)
                 out.print(describe(job, left), markup=False)
             title = f"{len(estimate.finished)} of {len(estimate.jobs)} runs"
             bar.update(line, completed=share, description=title, left=f"{duration(left)} left")
