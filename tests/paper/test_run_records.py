@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -96,3 +99,50 @@ def test_a_study_does_not_repeat_recorded_runs(fork: Fork, recorded, tmp_path: P
     assert "6 runs have a record" in outcome.stdout
     assert "no runs needed" in outcome.stdout
     assert not (tmp_path / "elsewhere" / "runs").exists()
+
+
+def test_a_record_says_on_which_device_the_run_was_and_stands_for_any(recorded) -> None:
+    _, jobs, results = recorded
+    for path in (results / "runs").iterdir():
+        content = json.loads(path.read_text())
+        assert content["settings"]["device"] == "cpu"
+        content["settings"]["device"] = "cuda"
+        path.write_text(json.dumps(content))
+    assert read_records(results).find(jobs[0]) is not None
+
+
+def test_a_record_has_the_metrics_that_are_read_from_events(recorded) -> None:
+    _, jobs, results = recorded
+    steps = metric("mean_steps").read(FinishedRun.read(jobs[0].folder))
+    assert steps is not None
+    assert read_records(results).find(jobs[0]).measured["mean_steps"] == steps
+
+
+@pytest.mark.slow
+def test_a_study_that_was_killed_goes_on_from_its_records_in_a_fresh_clone(tmp_path: Path) -> None:
+    options = ["--scale", "tiny", "--methods", "special,fedavg,fedprox", "--seeds", "25", "--jobs", "1", "--record"]
+    command = [sys.executable, "-m", "fedspecial.cli.main", "study", "main", *options]
+
+    def arguments(name: str) -> list[str]:
+        return [*command, "--out", str(tmp_path / name / "studies"), "--results", str(tmp_path / name / "results")]
+
+    process = subprocess.Popen(arguments("first"), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    records = tmp_path / "first" / "results" / "runs"
+    try:
+        while not list(records.glob("*.json")):
+            assert process.poll() is None
+            time.sleep(0.05)
+    finally:
+        process.kill()
+        process.wait()
+    before = {path.name: path.read_bytes() for path in records.glob("*.json")}
+    assert 1 <= len(before) < 5
+    shutil.copytree(tmp_path / "first" / "results", tmp_path / "clone" / "results")
+    again = subprocess.run(arguments("clone"), capture_output=True, text=True, timeout=480)
+    assert again.returncode == 0, again.stderr
+    assert f"{len(before)} runs have a record" in again.stdout
+    after = {path.name: path.read_bytes() for path in (tmp_path / "clone" / "results" / "runs").iterdir()}
+    assert len(after) == 5, "FedAvg and FedProx with both server learning rates, and SPECIAL"
+    assert before.items() <= after.items()
+    made = {f"{path.name}.json" for path in (tmp_path / "clone" / "studies" / "runs").iterdir()}
+    assert made == set(after) - set(before)

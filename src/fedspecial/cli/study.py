@@ -9,15 +9,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fedspecial.cli.calibration import calibrate
 from fedspecial.cli.console import err, one_line_errors, out, seeds_of
-from fedspecial.cli.study_runs import DataOption, JobsOption, check_jobs, duration, print_plan, run_jobs
+from fedspecial.cli.study_runs import DataOption, GpusOption, JobsOption, check_jobs, duration, print_plan, run_jobs
 from fedspecial.cli.tuning import tune_all
 from fedspecial.errors import InputError
 
 if TYPE_CHECKING:
     from fedspecial.config import Settings
-    from fedspecial.paper.grid import StudyRequest
+    from fedspecial.paper.grid import StudyRequest, Tuning
     from fedspecial.paper.planning import Absent, StudyPlan
+    from fedspecial.runs.jobs import Job
 
 ResultsOption = Annotated[
     Path, typer.Option("--results", help="Directory with records: settings found by tune-all, and finished runs.")
@@ -26,7 +28,10 @@ SCALE_NAMES = ("paper", "cpu", "tiny")
 
 
 def study(
-    arguments: Annotated[list[str], typer.Argument(metavar="list | NAME... | tune-all [BENCHMARK]... [workers=N]...")],
+    arguments: Annotated[
+        list[str],
+        typer.Argument(metavar="list | all | NAME... | calibrate [NAME]... | tune-all [BENCHMARK]... [workers=N]..."),
+    ],
     scale: Annotated[str, typer.Option(help="Scale of the runs: paper, cpu or tiny.")] = "cpu",
     seeds: Annotated[
         str | None, typer.Option(help="Seeds, separated by commas (default: 25,225,2025,2125,22025).")
@@ -40,20 +45,25 @@ def study(
     ] = False,
     only_plan: Annotated[bool, typer.Option("--plan", help="List runs, core hours and disk, and run nothing.")] = False,
     jobs: JobsOption = None,
+    gpus: GpusOption = None,
     data: DataOption = None,
 ) -> None:
     """Reproduce tables and figures of the paper: run all missing runs of the named studies.
 
-    `fedspecial study list` shows all studies. Studies share their runs; finished runs are not repeated. The settings of
-    the runs are those of the study, except how they are executed, such as workers=2.
+    `fedspecial study list` shows all studies; `all` stands for those that are available at the scale. Studies share
+    their runs; finished runs are not repeated. The settings of the runs are those of the study, except how they are
+    executed, such as workers=2.
 
     `fedspecial study tune-all` searches settings for every method, with the same number of runs for each, on held-out
     training data. It writes what it found to results/tuning, from where the studies take their settings.
+
+    `fedspecial study calibrate` times a few rounds of every method on this machine, from which --plan computes hours.
 
     Example:  fedspecial study main per-task --scale tiny
     """
     from fedspecial.config import parse_settings
     from fedspecial.paper.grid import SEEDS, StudyRequest
+    from fedspecial.paper.registry import STUDIES
     from fedspecial.runs.api import execution_settings
 
     with one_line_errors():
@@ -72,6 +82,8 @@ def study(
                     raise InputError(
                         f"{option}={value}: not for tune-all; its seeds are fixed, and benchmarks follow its name"
                     )
+            if gpus is not None:
+                raise InputError(f"gpus={gpus}: not for tune-all")
             tune_all(
                 scale,
                 names[1:],
@@ -84,9 +96,15 @@ def study(
                 only_plan=only_plan,
             )
             return
+        if names[:1] == ["calibrate"]:
+            chosen = (_names(benchmarks), _names(methods))
+            calibrate(scale, names[1:], *chosen, folder, data=data, gpus=_names(gpus) or ())
+            return
         numbers = SEEDS if seeds is None else seeds_of(seeds)
+        if names == ["all"]:
+            names = [study.name for study in STUDIES if scale in study.scales]
         requests = [StudyRequest(name, scale, numbers, _names(benchmarks), _names(methods)) for name in names]
-        _run_studies(requests, folder, results, jobs, data, execution, only_plan, record)
+        _run_studies(requests, folder, results, jobs, _names(gpus) or (), data, execution, only_plan, record)
 
 
 def _run_studies(
@@ -94,6 +112,7 @@ def _run_studies(
     folder: Path,
     results: Path,
     jobs: int | None,
+    gpus: Sequence[str],
     data: str | None,
     execution: Settings,
     only_plan: bool,
@@ -102,16 +121,18 @@ def _run_studies(
     from fedspecial.paper.planning import plan
     from fedspecial.paper.rates import record_rates
     from fedspecial.paper.requests import add_requests
-    from fedspecial.paper.run_records import read_records, write_records
+    from fedspecial.paper.run_records import read_records, write_record, write_records
+    from fedspecial.paper.throughput import read_throughput
     from fedspecial.paper.tuning_records import read_tuning
 
-    tuning = read_tuning(results)
-    planned = plan(requests, folder, data, tuning)
+    tuning, throughput = read_tuning(results), read_throughput(folder)
+    planned = plan(requests, folder, data, tuning, throughput=throughput)
     for line in (*(f"skipped: {line}" for line in planned.skipped), *planned.untuned):
         err.print(line, markup=False)
     recorded = read_records(results)
+    device = {"device": "cuda"} if gpus else {}
     needed = [
-        (replace(job, settings={**job.settings, **execution}), seconds)
+        (replace(job, settings={**job.settings, **device, **execution}), seconds)
         for job, seconds in zip(planned.jobs, planned.seconds, strict=True)
         if job.folder.exists() or recorded.find(job) is None
     ]
@@ -119,17 +140,37 @@ def _run_studies(
         out.print(f"{count} runs have a record in {results / 'runs'} and are not repeated", markup=False)
     runs, seconds = [job for job, _ in needed], [cost for _, cost in needed]
     if only_plan:
-        print_plan(runs, seconds, known=requests[0].scale != "paper")
+        _print_studies(requests, runs, folder, data, tuning)
+        if planned.unknown:
+            err.print(f"never measured: {', '.join(planned.unknown)}", markup=False)
+        print_plan(runs, seconds, known=not planned.unknown, gpus=len(gpus))
         return
     add_requests(folder, requests)
     _run_rates(planned, folder, results)
+    written: list[Path | None] = []
     try:
-        run_jobs(runs, seconds, jobs)
+        # Each record is written when its run has finished, so that a study that is killed loses none.
+        run_jobs(runs, seconds, jobs, gpus, lambda job: record and written.append(write_record(job, results)))
     finally:
         if record:
             record_rates(planned.rates, folder, results)
-            out.print(f"{len(write_records(planned.jobs, results))} new records in {results / 'runs'}", markup=False)
+            count = len([*filter(None, written), *write_records(planned.jobs, results)])
+            out.print(f"{count} new records in {results / 'runs'}", markup=False)
     out.print(f"write the report with: fedspecial report {folder}", markup=False)
+
+
+def _print_studies(
+    requests: Sequence[StudyRequest], needed: Sequence[Job], folder: Path, data: str | None, tuning: Tuning
+) -> None:
+    """How many runs each study needs, and how many of them no study before it in the list has."""
+    from fedspecial.paper.planning import plan
+
+    absent: Absent = {}
+    left = {job.folder for job in needed}
+    for request in requests if len(requests) > 1 else ():
+        own = {job.folder for job in plan([request], folder, data, tuning, absent).jobs}
+        out.print(f"{request.study}: {len(own)} runs, {len(own & left)} to be added", markup=False)
+        left -= own
 
 
 def report(
@@ -174,7 +215,7 @@ def _list(scale: str, data: str | None, results: Path) -> None:
         cost = f"not available at scale {scale}"
         if scale in study.scales:
             planned = plan([StudyRequest(study.name, scale)], Path("studies"), data, tuning, absent)
-            known = scale != "paper"
+            known = not planned.unknown
             minutes = f", about {duration(sum(planned.seconds) / available_cores())}" if known and planned.jobs else ""
             cost = f"{len(planned.jobs)} runs{minutes}"
             skipped |= dict.fromkeys(planned.skipped)

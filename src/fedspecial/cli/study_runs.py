@@ -22,7 +22,12 @@ MEGABYTES_PER_RUN = 1.0
 """Size of a run directory where none is finished yet: figures, event log, and a small model."""
 
 
-def print_plan(jobs: Sequence[Job], seconds: Sequence[float], *, known: bool) -> None:
+GpusOption = Annotated[
+    str | None, typer.Option("--gpus", help="Run on these GPUs, for example 0,1: one run at a time on each.")
+]
+
+
+def print_plan(jobs: Sequence[Job], seconds: Sequence[float], *, known: bool, gpus: int = 0) -> None:
     """How many runs, core hours and how much disk are needed. `known`: whether durations were measured."""
     finished = [job.folder for job in jobs if (job.folder / "result.json").exists()]
     left = [cost for job, cost in zip(jobs, seconds, strict=True) if job.folder not in finished]
@@ -32,12 +37,23 @@ def print_plan(jobs: Sequence[Job], seconds: Sequence[float], *, known: bool) ->
     for job in jobs:
         counts[job.method] = counts.get(job.method, 0) + 1
     out.print(f"{len(jobs)} runs: {', '.join(f'{method} {count}' for method, count in counts.items())}", markup=False)
-    hours = f"about {sum(left) / 3600:.2f} core hours" if known else "core hours unknown (no run was measured)"
+    unit = "GPU hours" if gpus else "core hours"
+    hours = f"about {sum(left) / 3600:.2f} {unit}" if known else f"{unit} unknown (measure with study calibrate)"
+    hours += f", {sum(left) / 3600 / gpus:.2f} hours on {gpus} GPUs" if known and gpus > 1 else ""
     out.print(f"{len(finished)} finished, {len(left)} left: {hours}, {each * len(left):.0f} MB of disk", markup=False)
 
 
-def run_jobs(jobs: Sequence[Job], seconds: Sequence[float], parallel: int | None) -> None:
-    """Run the missing runs and show their progress; if one fails, the others continue."""
+def run_jobs(
+    jobs: Sequence[Job],
+    seconds: Sequence[float],
+    parallel: int | None,
+    gpus: Sequence[str] = (),
+    done: Callable[[Job], object] = lambda job: None,
+) -> None:
+    """Run the missing runs and show their progress; if one fails, the others continue.
+
+    done: called with each run that has finished
+    """
     from fedspecial.runs.jobs import TimeEstimate, run_missing
 
     if not jobs:
@@ -56,8 +72,8 @@ def run_jobs(jobs: Sequence[Job], seconds: Sequence[float], parallel: int | None
         out.print(f"{len(jobs)} runs, {already} already finished, {at_once} in parallel", markup=False)
 
     try:
-        with _showing(estimate) as tick:
-            run_missing(jobs, parallel, tick, failed, started)
+        with _showing(estimate, done) as tick:
+            run_missing(jobs, parallel, tick, failed, started, gpus)
             tick()
     except KeyboardInterrupt:
         err.print("\nstopped; repeat the command to continue", markup=False)
@@ -67,7 +83,7 @@ def run_jobs(jobs: Sequence[Job], seconds: Sequence[float], parallel: int | None
 
 
 @contextmanager
-def _showing(estimate: TimeEstimate) -> Iterator[Callable[[], None]]:
+def _showing(estimate: TimeEstimate, done: Callable[[Job], object]) -> Iterator[Callable[[], None]]:
     """A progress bar on a terminal, otherwise one line per finished run; both show the remaining time."""
     from fedspecial.runs import directory
 
@@ -82,6 +98,7 @@ def _showing(estimate: TimeEstimate) -> Iterator[Callable[[], None]]:
         def print_lines() -> None:
             new, _, left = estimate.update()
             for job in new:
+                done(job)
                 out.print(describe(job, left), markup=False)
 
         yield print_lines
@@ -99,6 +116,7 @@ def _showing(estimate: TimeEstimate) -> Iterator[Callable[[], None]]:
         def show() -> None:
             new, share, left = estimate.update()
             for job in new:
+                done(job)
                 out.print(describe(job, left), markup=False)
             title = f"{len(estimate.finished)} of {len(estimate.jobs)} runs"
             bar.update(line, completed=share, description=title, left=f"{duration(left)} left")

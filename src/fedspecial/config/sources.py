@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from copy import deepcopy
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -78,12 +77,8 @@ def preset_names() -> list[str]:
 
 def preset_settings(name: str) -> Settings:
     """The preset of that name; empty if there is none."""
-    return deepcopy(_preset(name)) if name in preset_names() else {}
-
-
-@cache
-def _preset(name: str) -> Settings:
-    """Read once: a study reads the same presets for hundreds of runs."""
+    if name not in preset_names():
+        return {}
     text = (resources.files("fedspecial") / "presets" / f"{name}.yaml").read_text(encoding="utf-8")
     return dict(parse_yaml(text))
 

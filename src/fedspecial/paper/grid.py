@@ -127,24 +127,27 @@ def run_folder(out: Path, benchmark: str, method: str, seed: int, settings: Sett
     return out / "runs" / f"{benchmark}-{method}-{seed}-{settings_key(settings)}"
 
 
-def seconds_of(job: Job, benchmark: str, scale: str, study: Study | None = None, times: float = 1.0) -> float | None:
-    """Estimated duration of a run on one core: that of a measured FedAvg run, scaled by the settings that differ.
+def seconds_of(
+    job: Job, benchmark: str, scale: str, study: Study | None = None, times: float = 1.0, timed: float | None = None
+) -> float | None:
+    """Estimated duration of a run: that of a measured FedAvg run on one core, scaled by the settings that differ.
 
     times: further factor of the row
+    timed: duration of a run of the method with the settings of the benchmark, if it was measured on this machine
     """
     base, seconds = dict(SCALES[scale][benchmark].settings), SCALES[scale][benchmark].seconds
     if study is not None and scale in study.variant:
-        base, seconds = _base(study, benchmark, scale), study.variant[scale].seconds
-    if seconds is None:
+        base, seconds, timed = _base(study, benchmark, scale), study.variant[scale].seconds, None
+    if seconds is None and timed is None:
         return None
     reference = _merged(json.dumps({**base, "method": "fedavg"}))
-    ratio = TIMES_FEDAVG.get(job.method, 1.0) * times
-    if job.method == "joint":  # every task has the samples of all domains
+    ratio = times * (TIMES_FEDAVG.get(job.method, 1.0) if timed is None else 1.0)
+    if job.method == "joint" and timed is None:  # every task has the samples of all domains
         ratio *= len(job.settings.get("domains") or catalogue.entry(str(job.settings["benchmark"])).domains)
     for key in ("rounds", "local_epochs", "local_steps", "clients_per_round", "cap"):
         if reference.get(key) and job.settings.get(key):
             ratio *= float(job.settings[key]) / float(reference[key])
-    return seconds * (0.3 + 0.7 * ratio)
+    return (seconds if timed is None else timed) * (0.3 + 0.7 * ratio)
 
 
 def missing_domains(settings: Mapping[str, Any], data: Path | None) -> list[str]:

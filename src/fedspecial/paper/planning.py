@@ -21,6 +21,7 @@ from fedspecial.paper.grid import (
 )
 from fedspecial.paper.registry import find
 from fedspecial.paper.scales import SCALES
+from fedspecial.paper.throughput import Throughput, run_seconds
 from fedspecial.runs.jobs import Job
 
 
@@ -32,6 +33,7 @@ class StudyPlan:
     skipped:  one line per benchmark or method that cannot be run, with the reason
     rates:    sweeps of the theory
     untuned:  one line per benchmark whose methods, or some of them, have the values of their presets
+    unknown:  benchmarks and methods whose duration was never measured; their runs count as an hour each
     """
 
     jobs: tuple[Job, ...]
@@ -39,23 +41,31 @@ class StudyPlan:
     skipped: tuple[str, ...]
     rates: tuple[str, ...]
     untuned: tuple[str, ...]
+    unknown: tuple[str, ...] = ()
 
 
 Absent = dict[tuple[str, str], str | None]
 
 
 def plan(
-    requests: Iterable[StudyRequest], out: Path, data: str | None, tuning: Tuning, absent: Absent | None = None
+    requests: Iterable[StudyRequest],
+    out: Path,
+    data: str | None,
+    tuning: Tuning,
+    absent: Absent | None = None,
+    throughput: Throughput | None = None,
 ) -> StudyPlan:
     """Check all requests before the first run starts. Runs are ordered by seed, so that a stopped study is usable.
 
     tuning: the settings that searches chose
     absent: the reason why a (scale, benchmark) cannot be run, or None if it can; a cache that this function fills
+    throughput: durations that were measured on this machine
     """
     jobs: dict[Path, tuple[int, Job, float]] = {}
     skipped: dict[str, None] = {}
     rates: dict[str, None] = {}
     untuned: dict[str, dict[str, None]] = {}
+    unknown: dict[str, None] = {}
     absent = {} if absent is None else absent
     for request in requests:
         study = find(request.study)
@@ -79,7 +89,9 @@ def plan(
                 untuned.setdefault(name, {})[point.row.method] = None
             for order, seed in enumerate(seeds):
                 job = job_of(study, point, request.scale, seed, out, tuning, data)
-                cost = seconds_of(job, point.benchmark, request.scale, study, point.row.times)
+                timed = run_seconds(throughput or {}, request.scale, point.benchmark, point.row.method)
+                cost = seconds_of(job, point.benchmark, request.scale, study, point.row.times, timed)
+                unknown |= {} if cost is not None else {f"{point.benchmark} {point.row.method}": None}
                 jobs.setdefault(job.folder, (order, job, cost or 3600.0))
     ordered = sorted(jobs.values(), key=lambda entry: entry[0])
     return StudyPlan(
@@ -91,6 +103,7 @@ def plan(
             f"{label}: no search was recorded for {', '.join(names)}; values of the preset"
             for label, names in untuned.items()
         ),
+        tuple(unknown),
     )
 
 

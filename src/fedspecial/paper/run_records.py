@@ -35,14 +35,19 @@ class RunRecords:
         candidates = self.found.get((job.method, job.seed), ())
         if not candidates:
             return None
-        wanted, default = identity(job.settings), _defaults(job.method)
+        wanted, default = _without_device(identity(job.settings)), _defaults(job.method)
         for content in candidates:
-            recorded = {**{key: default.get(key) for key in wanted}, **content["settings"]}
+            recorded = {**{key: default.get(key) for key in wanted}, **_without_device(content["settings"])}
             if recorded == wanted:
                 curve = tuple((first, second) for first, second in content["second_task"])
                 result, measured = Result(**content["result"]), content.get("measured", {})
                 return FinishedRun(job.folder, result, content["versions"], curve, measured)
         return None
+
+
+def _without_device(settings: Mapping[str, Any]) -> Settings:
+    """A study is the same on a CPU and on a GPU; the record says where it ran."""
+    return {key: value for key, value in settings.items() if key != "device"}
 
 
 def _defaults(method: str) -> Settings:
@@ -53,25 +58,29 @@ def _defaults(method: str) -> Settings:
 
 def write_records(jobs: Iterable[Job], results: Path) -> list[Path]:
     """Write the records of all finished runs among the jobs that have none yet; returns their paths."""
-    known, written = read_records(results), []
-    for job in jobs:
-        run = FinishedRun.read(job.folder) if known.find(job) is None else None
-        if run is None:
-            continue
-        content = {
-            "settings": identity(job.settings),
-            "versions": dict(run.versions),
-            "data_sha256": directory.recorded_domains(job.folder),
-            "result": run.result.to_json(),
-            "measured": from_events(run),
-            "second_task": [list(point[:2]) for point in second_task(run)],
-        }
-        path = results / FOLDER / f"{job.folder.name}.json"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        lines = ",\n".join(f" {json.dumps(key)}: {json.dumps(value)}" for key, value in content.items())
-        write_atomic(path, f"{{\n{lines}\n}}\n".encode())
-        written.append(path)
-    return written
+    known = read_records(results)
+    paths = (write_record(job, results) for job in jobs if known.find(job) is None)
+    return [path for path in paths if path is not None]
+
+
+def write_record(job: Job, results: Path) -> Path | None:
+    """Write the record of a run, if it is finished; returns its path."""
+    run = FinishedRun.read(job.folder)
+    if run is None:
+        return None
+    content = {
+        "settings": {**identity(job.settings), "device": directory.settings(job.folder).get("device", "cpu")},
+        "versions": dict(run.versions),
+        "data_sha256": directory.recorded_domains(job.folder),
+        "result": run.result.to_json(),
+        "measured": from_events(run),
+        "second_task": [list(point[:2]) for point in second_task(run)],
+    }
+    path = results / FOLDER / f"{job.folder.name}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lines = ",\n".join(f" {json.dumps(key)}: {json.dumps(value)}" for key, value in content.items())
+    write_atomic(path, f"{{\n{lines}\n}}\n".encode())
+    return path
 
 
 def read_records(results: Path) -> RunRecords:

@@ -19,6 +19,8 @@ from fedspecial.errors import InputError
 from fedspecial.runs.cores import available_cores, number_of_workers
 
 if TYPE_CHECKING:
+    from multiprocessing.queues import SimpleQueue
+
     from fedspecial.engine.ray_cluster import RayCluster
     from fedspecial.runs.jobs import Job
 
@@ -40,12 +42,17 @@ class JobPool(Protocol):
 
 
 @contextmanager
-def open_pool(jobs: Sequence[Job], parallel: int | None, execute: Execute) -> Iterator[JobPool]:
-    """The pool that the jobs' settings ask for; `parallel` runs at a time, or as many as there is room for."""
+def open_pool(
+    jobs: Sequence[Job], parallel: int | None, execute: Execute, gpus: Sequence[str] = ()
+) -> Iterator[JobPool]:
+    """The pool that the jobs' settings ask for; `parallel` runs at a time, or as many as there is room for.
+
+    gpus: each run sees one of these GPUs; by default one run at a time on each
+    """
     if jobs and jobs[0].settings.get("engine") == "ray":
         yield from _ray_pool(jobs, parallel, execute)
     else:
-        yield from _local_pool(jobs, parallel, execute)
+        yield from _local_pool(jobs, parallel, execute, gpus)
 
 
 @dataclass
@@ -65,10 +72,15 @@ class _LocalPool:
             process.terminate()
 
 
-def _local_pool(jobs: Sequence[Job], parallel: int | None, execute: Execute) -> Iterator[JobPool]:
-    size = local_runs(jobs, parallel)
+def _local_pool(
+    jobs: Sequence[Job], parallel: int | None, execute: Execute, gpus: Sequence[str] = ()
+) -> Iterator[JobPool]:
+    size = max(1, min(parallel or len(gpus), len(jobs))) if gpus else local_runs(jobs, parallel)
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(size, mp_context=context, initializer=_end_with_parent) as executor:
+    of_process = context.SimpleQueue()
+    for number in range(size):
+        of_process.put(gpus[number % len(gpus)] if gpus else None)
+    with ProcessPoolExecutor(size, context, _prepare_process, (of_process,)) as executor:
         yield _LocalPool(size, executor, execute)
 
 
@@ -90,6 +102,15 @@ def local_runs(jobs: Sequence[Job], parallel: int | None) -> int:
 
     fitting = available_cores() // max((cores_of(job) for job in jobs), default=1)
     return max(1, min(parallel or fitting, len(jobs)))
+
+
+def _prepare_process(gpus: SimpleQueue[str | None]) -> None:
+    """A process of the pool sees one GPU, which is ``device=cuda`` for all its runs, so that a run can be resumed on
+    another one."""
+    gpu = gpus.get()
+    if gpu is not None:
+        os.environ["CUDA_VISIBLE_DEVICES"] = gpu
+    _end_with_parent()
 
 
 def _end_with_parent() -> None:

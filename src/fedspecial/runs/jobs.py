@@ -63,17 +63,19 @@ def run_missing(
     tick: Callable[[], None],
     failed: Callable[[Job, Exception], None] | None = None,
     started: Callable[[int], None] | None = None,
+    gpus: Sequence[str] = (),
 ) -> None:
     """Start the runs that do not exist yet and resume the unfinished ones, `parallel` at a time.
 
     Without `parallel`, as many as fit on the cores of this machine, or with ``engine=ray`` on the cluster; `started`
     is called with this number. `tick` is called about four times a second, for a progress display. When a run fails,
-    `failed` is called and the other runs continue; without `failed` the error stops all of them.
+    `failed` is called and the other runs continue; without `failed` the error stops all of them. With `gpus`, each
+    run sees one of them.
     """
     for job in jobs:
         _check_existing(job)
     left = [job for job in jobs if not (job.folder / "result.json").exists()]
-    with open_pool(left, parallel, run_or_resume) as pool:
+    with open_pool(left, parallel, run_or_resume, gpus) as pool:
         if started is not None:
             started(pool.size)
         futures: dict[Future[None], Job] = {}
