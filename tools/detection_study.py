@@ -166,13 +166,36 @@ def _value_cells(runs: list[dict[str, Any]]) -> str:
     return f"{rate:.2f} | {100 * fmean(run['acc'] for run in runs):.1f} | {100 * fmean(run['bwt'] for run in runs):.1f}"
 
 
+def goal(lines: list[dict[str, Any]]) -> str:
+    """Sharp borders and false alarms of the rule, on each data set that was not used for its threshold."""
+    text = ["| data | γ_G | borders found within 3 rounds | false alarms per 100 rounds | goal |", "|---|---|---|---|---|"]
+    for data, (variant, rate) in product(DATA, (("loss", "1/i"), ("loss, γ_G = 1", "1"))):
+        found = [
+            line["detection"]
+            for line in lines
+            if (line["data"], line["stream"], line["variant"]) == (data, "sharp", variant)
+        ]
+        if data == TUNED_ON or not found:
+            continue
+        delays = [delay for one in found for delay in one["delays"]]
+        early = sum(delay is not None and delay <= 3 for delay in delays)
+        false = fmean(one["false_alarms_per_100_rounds"] for one in found)
+        reached = "reached" if early == len(delays) and false <= 1 else "not reached"
+        text.append(f"| {data} | {rate} | {early} of {len(delays)} | {false:.2f} | {reached} |")
+    return "\n".join(text) + "\n"
+
+
+def page(text: str, lines: list[dict[str, Any]]) -> str:
+    """The text of the page with the tables of these runs between its marks."""
+    for name, table in (("goal", goal(lines)), ("table", tables(lines))):
+        begin, end = f"<!-- {name}: begin -->\n", f"<!-- {name}: end -->"
+        before, rest = text.split(begin)
+        text = f"{before}{begin}\n{table}\n{end}{rest.split(end)[1]}"
+    return text
+
+
 def write_tables(folder: Path) -> None:
-    """Replace what stands between the marks of the page."""
-    text, begin, end = PAGE.read_text(encoding="utf-8"), "<!-- table: begin -->\n", "<!-- table: end -->"
-    before, rest = text.split(begin)
-    PAGE.write_text(
-        before + begin + "\n" + tables(_lines(folder / "runs.jsonl")) + "\n" + end + rest.split(end)[1], "utf-8"
-    )
+    PAGE.write_text(page(PAGE.read_text(encoding="utf-8"), _lines(folder / "runs.jsonl")), "utf-8")
 
 
 def main() -> None:
