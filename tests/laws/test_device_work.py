@@ -183,6 +183,15 @@ def test_deterministic_algorithms_are_set_for_the_run_only(monkeypatch: pytest.M
     assert not torch.are_deterministic_algorithms_enabled()
 
 
+def test_the_choice_of_algorithms_is_not_set_where_it_does_not_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Setting it imports torch's compiler, which takes longer than a small run."""
+    chosen: list[bool] = []
+    monkeypatch.setattr(torch, "use_deterministic_algorithms", chosen.append)
+    with torch_settings(Config()):
+        pass
+    assert chosen == []
+
+
 def test_on_the_cpu_deterministic_changes_nothing(tmp_path: Path) -> None:
     results = [learn(tmp_path / str(value), "special", deterministic=value) for value in (False, True)]
     assert results[0].model_sha256 == results[1].model_sha256

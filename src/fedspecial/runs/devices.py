@@ -41,7 +41,8 @@ def torch_settings(config: Config) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(threads)
-        torch.use_deterministic_algorithms(deterministic)
+        if torch.are_deterministic_algorithms_enabled() != deterministic:  # the call imports torch's compiler: a second
+            torch.use_deterministic_algorithms(deterministic)
 
 
 def use_deterministic_algorithms() -> None:
