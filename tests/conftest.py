@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-from figures import save_blank
+from figures import blank, drawn
 from processes import Fork
 
 # An example may take any time: how long it takes says something about the load of the machine, not about the code.
@@ -98,12 +98,18 @@ def rendered() -> Iterator[None]:
         yield
 
 
-@pytest.fixture
-def blank_figures(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For tests that say nothing about figures: they are written, but not drawn."""
-    from matplotlib.figure import Figure
+@pytest.fixture(scope="session", autouse=True)
+def _blank_figures() -> Iterator[None]:
+    """Figures are written, but not drawn: drawing those of a small run takes five times as long as the run."""
+    with blank():
+        yield
 
-    monkeypatch.setattr(Figure, "savefig", save_blank)
+
+@pytest.fixture
+def drawn_figures() -> Iterator[None]:
+    """For tests about figures."""
+    with drawn():
+        yield
 
 
 @pytest.fixture(scope="session")

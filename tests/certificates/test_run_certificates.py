@@ -13,6 +13,7 @@ from fedspecial.cli.progress import certificate_line
 from fedspecial.core.events import CertificateIssued, of_kind, read_events
 from fedspecial.report.certificate import issue
 from fedspecial.theory import certify
+from figures import drawn
 from toy_problems import images, learn
 
 Events = list[dict[str, Any]]
@@ -21,7 +22,8 @@ Events = list[dict[str, Any]]
 @pytest.fixture(scope="module")
 def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("run_folder") / "run"
-    learn(folder, "special", lam=0.3, pictures=True)
+    with drawn():
+        learn(folder, "special", lam=0.3, pictures=True)
     return folder
 
 

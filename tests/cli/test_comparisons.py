@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from processes import ENVIRONMENT, Fork, Outcome, fresh
+from processes import ENVIRONMENT, Fork, Outcome
 
 FOLDERS = {"special-25", "special-26", "fedavg-25", "fedavg-26"}
 
@@ -39,7 +39,7 @@ def first(fork: Fork, tiny: list[str], command: list[str], folder: Path) -> Outc
         "run", *tiny, "method=special", "lam=0.1", "seed=25", f"out={folder / 'special-25'}", kill_at=["training", 9]
     )
     assert killed.code == -9
-    outcome = fresh(*command)
+    outcome = fork(*command)
     assert outcome.code == 0, outcome.stderr
     return outcome
 

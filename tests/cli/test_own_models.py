@@ -13,7 +13,7 @@ from processes import Outcome
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
-    pytest.mark.usefixtures("rendered", "blank_figures"),
+    pytest.mark.usefixtures("rendered"),
 ]
 Call = Callable[..., Outcome]
 

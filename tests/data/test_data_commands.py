@@ -103,6 +103,7 @@ def test_other_content_is_noticed_by_its_checksum(tmp_path: Path) -> None:
     assert found[0].level == "note"
 
 
+@pytest.mark.usefixtures("drawn_figures")
 @pytest.mark.parametrize("kind", ["images", "text", "table", "sites"])
 def test_show_draws_one_figure(tmp_path: Path, kind: str) -> None:
     mine, out = tmp_path / "mine", tmp_path / "figures/mine.png"

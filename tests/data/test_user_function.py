@@ -172,6 +172,7 @@ def test_python_accepts_the_name_of_a_function(file: Path, tmp_path: Path) -> No
     assert result.benchmark == "mine"
 
 
+@pytest.mark.usefixtures("drawn_figures")
 def test_its_data_can_be_checked_and_shown(file: Path, tmp_path: Path) -> None:
     assert "a: 60 train, 20 test, 4, 2 labels" in call("data", "check", f"{file}:table")
     out = tmp_path / "mine.png"

@@ -21,7 +21,7 @@ def _cases() -> list[Any]:
 
 @pytest.mark.parametrize("page", _cases())
 @pytest.mark.filterwarnings("default")
-@pytest.mark.usefixtures("rendered", "blank_figures")
+@pytest.mark.usefixtures("rendered")
 def test_the_code_blocks_of_a_page_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)

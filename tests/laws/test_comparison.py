@@ -16,6 +16,7 @@ def test_mean_std_is_the_mean_and_the_sample_standard_deviation() -> None:
     assert MeanStd.of([None, None]) is None
 
 
+@pytest.mark.usefixtures("drawn_figures")
 def test_table_and_figure_are_computed_from_the_results(tmp_path: Path) -> None:
     results = {
         name: [learn(tmp_path / f"{name}-{seed}", name, seed=seed) for seed in (1, 2)] for name in ("special", "fedavg")

@@ -137,6 +137,7 @@ def test_new_classes_may_return(tmp_path: Path) -> None:
     assert result.points == ["t1", "t2", "t1", "t2"]
 
 
+@pytest.mark.usefixtures("drawn_figures")
 def test_the_result_of_a_recurring_run_has_a_row_for_each_visit(tmp_path: Path) -> None:
     result = learn(tmp_path / "run", "special", stream="recurring", lam=0.2, pictures=True)
     assert [len(row) for row in result.matrix] == [3] * 6

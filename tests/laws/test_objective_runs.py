@@ -199,6 +199,7 @@ def test_a_metric_that_is_not_defined_is_null_and_left_out_of_means(tmp_path: Pa
     assert "| – |" in (tmp_path / "run" / "README.md").read_text()
 
 
+@pytest.mark.usefixtures("drawn_figures")
 def test_values_outside_0_to_1_are_not_shown_in_per_cent(tmp_path: Path) -> None:
     result = learn(tmp_path / "run", "fedavg", lines(), objective=OWN, pictures=True, rounds=1, **LINEAR)
     assert result.acc is not None

@@ -93,6 +93,7 @@ def test_every_run_of_a_comparison_gets_its_own_copy_of_the_model(tmp_path: Path
     assert model[1].weight.equal(before)
 
 
+@pytest.mark.usefixtures("rendered")
 def test_tune_returns_lambda_curve_and_a_settings_file(tmp_path: Path) -> None:
     quick = {"domains": "paper,neon", "cap": 100, "model": "logistic", "rounds": 1, "local_steps": 1, "clients": 2,
              "clients_per_round": 2, "min_per_client": 2, "eval_every": 0}  # fmt: skip

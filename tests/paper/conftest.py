@@ -10,6 +10,7 @@ from fedspecial.paper.claims.base import BenchmarkResults
 from fedspecial.paper.grid import StudyRequest, StudyResults
 from fedspecial.paper.registry import find
 from fedspecial.paper.report import write_report
+from figures import drawn
 from paper.study_factories import NO_RECORDS, write_studies
 
 NAMES = ("main", "per-task", "worst-drop", "costs", "lambda", "location", "rounds", "epochs", "alpha", "lambda-c")
@@ -29,7 +30,8 @@ def written(studies: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of the studies with their report; no test may change it."""
     folder = tmp_path_factory.mktemp("report") / "studies"
     shutil.copytree(studies, folder)
-    write_report(folder, folder / "REPRODUCIBILITY.md", NO_RECORDS)
+    with drawn():
+        write_report(folder, folder / "REPRODUCIBILITY.md", NO_RECORDS)
     return folder
 
 

@@ -108,7 +108,6 @@ def test_missing_data_is_reported(written: Path) -> None:
     assert "DN4IL: data files not found" in page
 
 
-@pytest.mark.usefixtures("blank_figures")
 def test_an_unfinished_study_is_reported(studies: Path, tmp_path: Path) -> None:
     folder = tmp_path / "part"
     shutil.copytree(studies, folder)
@@ -144,7 +143,6 @@ def test_the_list_of_claims_has_every_claim_with_its_verdict(written: Path) -> N
     assert "fedspecial study main --scale cpu --seeds 25,225" in text
 
 
-@pytest.mark.usefixtures("blank_figures")
 def test_the_verdict_follows_the_runs(finished_run: Path, tmp_path: Path) -> None:
     def matrix(best: str):
         return lambda job: [[0.9 - 0.001 * draw_of(job) if job.method == best else 0.5] * 4] * 4

@@ -22,6 +22,11 @@ import kill_points
 import torch
 from matplotlib.figure import Figure
 
+import fedspecial.cli.progress
+import fedspecial.methods.special
+import fedspecial.report.comparison
+import fedspecial.report.trackers
+import fedspecial.runs.api
 import fedspecial.runs.execute
 import figures
 from fedspecial.cli.main import main

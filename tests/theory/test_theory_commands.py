@@ -116,6 +116,7 @@ def test_check_rejects_a_file_that_is_not_a_mapping(tmp_path):
     assert "expected lines of" in result.stderr
 
 
+@pytest.mark.usefixtures("drawn_figures")
 def test_study_writes_table_and_plot_and_prints_its_slope(tmp_path):
     result = call("study", "epochs", "--out", tmp_path, "--repeats", 2)
     assert result.exit_code == 0
@@ -134,6 +135,7 @@ def _run_folder(tmp_path, drift):
     return tmp_path
 
 
+@pytest.mark.usefixtures("drawn_figures")
 def test_certify_reads_and_plots_a_run(tmp_path):
     result = call("certify", _run_folder(tmp_path, 0.5), "--plot", tmp_path / "drift.png")
     assert result.exit_code == 0

@@ -84,6 +84,7 @@ def test_gradients_are_the_derivatives_of_the_losses(name):
     assert rise == pytest.approx(float(problem.task_gradient(1, theta) @ direction), rel=1e-6)
 
 
+@pytest.mark.usefixtures("drawn_figures")
 @pytest.mark.parametrize("sweep", SWEEPS)
 def test_every_study_can_be_plotted(sweep, tmp_path):
     values = (0.3, 1.0, 3.0) if sweep == "lam" else (1, 2, 4)
@@ -91,6 +92,7 @@ def test_every_study_can_be_plotted(sweep, tmp_path):
     assert file.read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.usefixtures("drawn_figures")
 def test_drift_and_its_bounds_can_be_plotted(tmp_path):
     log = [{"event": "round", "task": 2, "round": t, "server_lr": 1.0, "lam": 1.0, "delta_norm": 1.0,
             "drift": 0.5, "num_accepted": 4} for t in range(3)]  # fmt: skip
