@@ -21,6 +21,7 @@ from fedspecial.errors import InputError
 from fedspecial.flower.app.plan import FederationPlan
 from fedspecial.flower.app.task_control import check_federation
 from fedspecial.flower.governance.site_settings import check_plain_names
+from fedspecial.runs import directory
 
 FORMAT = 3
 """Version of federation.json. Format 2 had no removed sites and is read, too."""
@@ -115,6 +116,11 @@ def request_change(folder: Path, kind: Kind, name: str) -> None:
         raise InputError(
             f"{folder}: this federation is a trial, which divides a benchmark among its sites; one with data of its "
             "sites can change"
+        )
+    if kind == "task_added" and (detect := directory.settings(folder).get("detect", "none")) != "none":
+        raise InputError(
+            f"detect={detect}: no task can be added to {folder}, because its stream ends with its tasks; name all of "
+            "them at the start"
         )
     for _, request in _requests(folder):
         expected = expected.changed(request["change"], request["name"])
