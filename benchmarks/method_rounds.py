@@ -79,14 +79,14 @@ class Parts:
         self.critic(generated)[1].sum().backward()
 
 
-def lower_bounds(width: int, repeats: int) -> dict[str, float]:
+def lower_bounds(width: int, repeats: int, epochs: int) -> dict[str, float]:
     parts = Parts(width)
     works = {"step": parts.step(BATCH), "double": parts.step(2 * BATCH), "large": parts.step(BATCH + 128)}
     works |= {"forward": parts.forward(BATCH), "old": parts.forward(128), "generated": parts.generated(128)}
     times = {
         name: Quartiles.of(t.cpu).median for name, t in interleave({**works, "gan": parts.gan_step}, repeats).items()
     }
-    step, once = times["step"], times["forward"] / EPOCHS
+    step, once = times["step"], times["forward"] / epochs
     return {
         "flwf2t": 1 + once / step,
         "mfcl": (times["large"] + times["generated"] + times["old"] + once) / step,
@@ -102,6 +102,7 @@ def replay_share(run: Run) -> float:
 
 def _add_options(parser: argparse.ArgumentParser) -> None:
     names = [name for name in methods.names() if name != "fedavg"]
+    parser.add_argument("--epochs", type=int, default=EPOCHS, help="local epochs, one step each (default: %(default)s)")
     parser.add_argument("--methods", nargs="+", choices=names, default=names, help="default: all")
 
 
@@ -110,14 +111,20 @@ def main() -> None:
     set_threads(args.threads)
     width, repeats = (8, 2) if args.quick else (64, 5)
     repeats = args.repeats or repeats
-    settings = {"model": "resnet18", "width": width, "local_epochs": EPOCHS, "batch_size": BATCH, "client_lr": 0.001}
+    settings = {
+        "model": "resnet18",
+        "width": width,
+        "local_epochs": args.epochs,
+        "batch_size": BATCH,
+        "client_lr": 0.001,
+    }
     settings |= {"clients": 2, "clients_per_round": 2, "threads": args.threads, "checkpoint_seconds": 1e9}
     with tempfile.TemporaryDirectory() as folder:
         runs = {name: in_second_task(Path(folder), name, settings) for name in ("fedavg", *args.methods)}
         counters = {name: itertools.count() for name in runs}
         works = {name: (lambda n=name: run_round(runs[n], 2, next(counters[n]))) for name in runs}
         times = interleave(works, repeats)
-        bounds = lower_bounds(width, max(3, repeats))
+        bounds = lower_bounds(width, max(3, repeats), args.epochs)
         if "srfdil" in runs:
             bounds["srfdil"] = replay_share(runs["srfdil"])
     print("\ntime per round : FedAvg (processor time)        ours [quartiles]          bound   paper, Digit-10")

@@ -6,12 +6,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from safetensors.torch import load_file
 
+from fedspecial.core.statistics_bank import PREFIX
 from fedspecial.methods import find
 from fedspecial.methods.base import Method
-from toy_problems import learn
+from toy_problems import learn, rotated_blobs
 
 FOLDER = Path(__file__).parents[2] / "examples" / "anchors"
+MODEL = "input_norm.py:InputNorm"
 RULES: list[tuple[str, dict[str, Any]]] = [
     ("head_bank.py:HeadBank", {"temperature": 0.2}),
     ("lagged_secant.py:LaggedSecant", {"scale": 0.3}),
@@ -24,7 +27,13 @@ RULES: list[tuple[str, dict[str, Any]]] = [
 
 
 def test_every_file_is_tested() -> None:
-    assert {path.name for path in FOLDER.glob("*.py")} == {name.partition(":")[0] for name, _ in RULES}
+    tested = [*(name for name, _ in RULES), MODEL]
+    assert {path.name for path in FOLDER.glob("*.py")} == {name.partition(":")[0] for name in tested}
+
+
+def test_the_model_with_normalised_inputs_keeps_their_statistics_in_a_bank(tmp_path: Path) -> None:
+    learn(tmp_path / "run", "special-plus", rotated_blobs(tasks=2), model=f"{FOLDER}/{MODEL}", rounds=1)
+    assert f"{PREFIX}1/norm.running_mean" in load_file(tmp_path / "run" / "model.safetensors")
 
 
 @pytest.mark.parametrize(("name", "settings"), RULES)

@@ -229,3 +229,11 @@ def test_a_table_without_batch_norm_still_gets_the_pull(tmp_path: Path) -> None:
     learn(tmp_path / "run", "special-plus", rotated_blobs(tasks=2))
     later = [r for r in of_kind(read_events(tmp_path / "run" / "events.jsonl"), "round") if r["task"] == 2]
     assert all(r["metrics"]["mean_strength"] > 0 for r in later)
+
+
+def test_without_batch_norm_layers_it_is_the_pull_on_the_weights_alone(tmp_path: Path) -> None:
+    found = {
+        choice: learn(tmp_path / choice, "special-plus", rotated_blobs(tasks=2), batch_norm=choice)
+        for choice in ("bank", "mean-only", "average")
+    }
+    assert len({(run.model_sha256, str(run.matrix), run.bytes_down) for run in found.values()}) == 1

@@ -90,24 +90,29 @@ def _layers(run: Run, ends: list[Tensor]) -> dict[str, Any]:
 
 
 def draw(runs: list[dict[str, Any]]) -> Figure:
-    """For each benchmark and method, two panels: drift, and accuracy with a layer put back; means over its runs."""
+    """For each benchmark and method, two panels: drift, and what putting a layer back gains; means over its runs."""
     groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for run in runs:
+        run["parts"] = [{**part, "gain": 100 * (part["restored"] - run["end"])} for part in run["parts"]]
         groups.setdefault((run["benchmark"], run["method"]), []).append(run)
-    figure = Figure(figsize=(9.6, 0.6 + 2.5 * len(groups)), layout="constrained")
+    figure = Figure(figsize=(9.6, 0.9 + 2.2 * len(groups)), layout="constrained")
     rows = np.atleast_2d(figure.subplots(len(groups), 2))
     for (left, right), ((benchmark, method), members) in zip(rows, groups.items(), strict=True):
-        title = f"{METHODS.get(method, method)}, {benchmark}"
-        _bars(left, members, "drift", 1.0)
-        left.set_title(f"{title}: relative drift", fontsize=9)
-        _bars(right, members, "restored", 100.0)
-        right.set_title(f"{title}: accuracy on earlier domains with one layer put back, %", fontsize=9)
+        _bars(left, members, "drift")
+        left.set_title(f"{METHODS.get(method, method)}, {benchmark}", fontsize=9, loc="left")
+        left.set_ylabel("relative drift", fontsize=8)
+        _bars(right, members, "gain")
+        end, then = (100 * fmean(run[key] for run in members) for key in ("end", "then"))
+        right.set_title(
+            f"earlier domains: {then:.1f} % after their task, {end:.1f} % at the end", fontsize=9, loc="left"
+        )
+        right.set_ylabel("points gained, put back", fontsize=8)
         _lines(right, members)
-    figure.legend(*rows[0][1].get_legend_handles_labels(), loc="outside lower center", ncols=3, fontsize=8)
+    figure.legend(*rows[0][1].get_legend_handles_labels(), loc="outside lower center", ncols=5, fontsize=8)
     return figure
 
 
-def _bars(axes: Axes, members: list[dict[str, Any]], what: str, factor: float) -> None:
+def _bars(axes: Axes, members: list[dict[str, Any]], what: str) -> None:
     layers = list(dict.fromkeys(part["layer"] for part in members[0]["parts"]))
     layers.sort(key=_depth)
     for kind, shift in (("weight", -0.2), ("buffer", 0.2)):
@@ -118,8 +123,9 @@ def _bars(axes: Axes, members: list[dict[str, Any]], what: str, factor: float) -
             ]
             if values:
                 places.append(number + shift)
-                heights.append(factor * fmean(values))
-        axes.bar(places, heights, 0.38, color=COLOURS[kind], label=NAMES[kind], hatch=None if kind == "weight" else "//")
+                heights.append(fmean(values))
+        hatch = None if kind == "weight" else "//"
+        axes.bar(places, heights, 0.38, color=COLOURS[kind], label=NAMES[kind], hatch=hatch)
     axes.set_xticks(range(len(layers)), layers, fontsize=8)
     axes.tick_params(axis="y", labelsize=8)
     axes.spines[["top", "right"]].set_visible(False)
@@ -133,13 +139,14 @@ def _depth(layer: str) -> tuple[int, str]:
 
 def _lines(axes: Axes, members: list[dict[str, Any]]) -> None:
     lines = (
-        ("end", "at the end of the run", "-", INK),
-        ("buffer", "all statistics put back", "--", COLOURS["buffer"]),
-        ("weight", "all weights put back", "--", COLOURS["weight"]),
-        ("then", "at the end of its task", ":", INK),
+        ("weight", "all weights", "--", COLOURS["weight"]),
+        ("buffer", "all statistics", "-.", COLOURS["buffer"]),
+        ("then", "everything", ":", INK),
     )
+    axes.axhline(0, color=INK, linewidth=0.8)
     for key, label, style, colour in lines:
-        axes.axhline(100 * fmean(run[key] for run in members), linestyle=style, color=colour, linewidth=1.2, label=label)
+        gain = 100 * fmean(run[key] - run["end"] for run in members)
+        axes.axhline(gain, linestyle=style, color=colour, linewidth=1.4, label=label)
 
 
 def main() -> None:
