@@ -1,4 +1,4 @@
-"""Writes docs/science/reproducibility.md, the pages of the studies in docs/science/results, and their navigation.
+"""Writes docs/science/reproducibility.md, the pages in docs/science/results, their navigation, and a table of sizes.
 
 ``make reference`` runs it. It reads only committed files: the records in results/ and the texts of the studies.
 """
@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 from fedspecial.paper.documentation import FOLDER, SUMMARY, pages
+from fedspecial.paper.sizes import read_sizes, with_sizes
 
 ROOT = Path(__file__).parents[2]
 SCIENCE = ROOT / "docs" / "science"
@@ -32,6 +33,9 @@ def main() -> None:
     for path in (SCIENCE / FOLDER).glob("*.md"):
         if f"{FOLDER}/{path.name}" not in made:
             path.unlink()
+    studies = SCIENCE / "studies.md"
+    found = read_sizes(ROOT / "results" / "sizes.json")
+    studies.write_text(with_sizes(studies.read_text(encoding="utf-8"), found), encoding="utf-8")
     NAVIGATION.write_text(navigation([name for name in made if name != SUMMARY]), encoding="utf-8")
     sys.stdout.write(f"wrote {len(made)} pages in docs/science, and the navigation\n")
 

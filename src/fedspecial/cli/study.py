@@ -147,15 +147,20 @@ def _run_studies(
         return
     add_requests(folder, requests)
     _run_rates(planned, folder, results)
-    written: list[Path | None] = []
+    written: list[Path] = []
+
+    def done(job: Job) -> None:
+        """Each record is written when its run has finished, so that a study that is killed loses none."""
+        path = write_record(job, results) if record else None
+        written.extend([] if path is None else [path])
+
     try:
-        # Each record is written when its run has finished, so that a study that is killed loses none.
-        run_jobs(runs, seconds, jobs, gpus, lambda job: record and written.append(write_record(job, results)))
+        run_jobs(runs, seconds, jobs, gpus, done)
     finally:
         if record:
             record_rates(planned.rates, folder, results)
-            count = len([*filter(None, written), *write_records(planned.jobs, results)])
-            out.print(f"{count} new records in {results / 'runs'}", markup=False)
+            written += write_records(planned.jobs, results)
+            out.print(f"{len(written)} new records in {results / 'runs'}", markup=False)
     out.print(f"write the report with: fedspecial report {folder}", markup=False)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from fedspecial.paper.claims.base import COUNTED, FAILS, HOLDS, KIND_NOTES, TOO_FEW, UNDECIDED, Claim, ClaimKind, judged
-from fedspecial.paper.grid import StudyRequest, StudyResults, collect
+from fedspecial.paper.grid import StudyRequest, StudyResults, Tuning, collect
 from fedspecial.paper.page import Section, counts_lines, versions_line
 from fedspecial.paper.rates import THEORY, read_rates
 from fedspecial.paper.registry import STUDIES
@@ -19,7 +19,7 @@ from fedspecial.paper.run_records import RunRecords, read_records
 from fedspecial.paper.scales import SCALES
 from fedspecial.paper.spec import Study
 from fedspecial.paper.tables import tables_of
-from fedspecial.paper.tuning_records import Tuning, read_tuning
+from fedspecial.paper.tuning_records import read_tuning
 
 SUMMARY = "reproducibility.md"
 FOLDER = "results"
@@ -49,7 +49,7 @@ def _has_results(section: Section) -> bool:
 def _sections(study: Study, records: Path, tuning: Tuning, recorded: RunRecords) -> list[Section]:
     """The study at each scale that has records; without any, one empty section, for its claims."""
     rates = read_rates(study.rates, records / THEORY)
-    found = []
+    found: list[Section] = []
     for scale in (scale for scale in SHOWN if scale in study.scales):
 
         def reason(benchmark: str, scale: str = scale) -> str:

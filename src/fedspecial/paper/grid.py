@@ -138,7 +138,8 @@ def seconds_of(
     base, seconds = dict(SCALES[scale][benchmark].settings), SCALES[scale][benchmark].seconds
     if study is not None and scale in study.variant:
         base, seconds, timed = _base(study, benchmark, scale), study.variant[scale].seconds, None
-    if seconds is None and timed is None:
+    whole = seconds if timed is None else timed
+    if whole is None:
         return None
     reference = _merged(json.dumps({**base, "method": "fedavg"}))
     ratio = times * (TIMES_FEDAVG.get(job.method, 1.0) if timed is None else 1.0)
@@ -147,7 +148,7 @@ def seconds_of(
     for key in ("rounds", "local_epochs", "local_steps", "clients_per_round", "cap"):
         if reference.get(key) and job.settings.get(key):
             ratio *= float(job.settings[key]) / float(reference[key])
-    return (seconds if timed is None else timed) * (0.3 + 0.7 * ratio)
+    return whole * (0.3 + 0.7 * ratio)
 
 
 def missing_domains(settings: Mapping[str, Any], data: Path | None) -> list[str]:

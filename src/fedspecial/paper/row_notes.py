@@ -8,6 +8,7 @@ from statistics import fmean
 from typing import Any
 
 from fedspecial import methods
+from fedspecial.methods.srfdil import SrFdil
 from fedspecial.paper.common import FULL
 from fedspecial.paper.grid import GridPoint, StudyResults, merged_settings, tuned_settings
 from fedspecial.paper.spec import Row
@@ -51,7 +52,7 @@ def _replay_note(results: StudyResults, point: GridPoint) -> str:
     if sweep is not None and sweep.setting == "cache":
         return ""
     used = merged_settings(results.study, point, results.request.scale, results.tuning)
-    cache = int(used.get("cache", methods.find("srfdil").cache))
+    cache = int(used.get("cache", SrFdil.cache))
     text = f"Our reading of SR-FDIL: a client stores {cache} samples"
     seen, steps = (_mean(results, point, key) for key in ("samples_per_client", "mean_steps"))
     if seen:
