@@ -13,8 +13,8 @@ from fedspecial.core.events import of_kind
 from fedspecial.engine import checkpoint as checkpoints
 from fedspecial.engine.checkpoint import Position
 from fedspecial.errors import InputError
-from fedspecial.flower.governance.audit import read_lines, verify
 from fedspecial.flower.app.rollback import parse_position, roll_back
+from fedspecial.flower.governance.audit import read_lines, verify
 
 pytestmark = pytest.mark.usefixtures("rendered", "unpictured")
 

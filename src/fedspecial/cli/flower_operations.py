@@ -154,8 +154,8 @@ def rollback(
 ) -> None:
     """Go back to an earlier round. The run must be stopped; start it again to continue from there.
 
-    The audit log is not shortened. Published models of the undone tasks are moved to withdrawn/. Sites and tasks stay as
-    they are now, and revoked keys stay revoked.
+    The audit log is not shortened. Published models of the undone tasks are moved to withdrawn/. Sites and tasks stay
+    as they are now, and revoked keys stay revoked.
 
     Example:  fedspecial flower rollback run --to 2/3 --reason "site south sent wrong labels"
     """
@@ -163,8 +163,8 @@ def rollback(
     from fedspecial.runs import directory
 
     require_flower()
-    from fedspecial.flower.app.task_control import check_federation
     from fedspecial.flower.app.rollback import parse_position, roll_back
+    from fedspecial.flower.app.task_control import check_federation
 
     check_federation(folder)
     with directory.claimed(folder):
