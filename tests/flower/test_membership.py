@@ -197,7 +197,7 @@ def test_bad_changes_are_refused_in_one_line_and_leave_nothing(tmp_path: Path) -
     assert not (run / "changes").exists()
     (tmp_path / "other").mkdir()
     detected = federate(tmp_path / "other", sites="north", tasks="first", rounds=1, detect="loss")
-    with pytest.raises(InputError, match="detect=loss: no task can be added to .*its stream ends with its tasks"):
+    with pytest.raises(InputError, match=r"detect=loss: no task can be added to .*its stream ends with its tasks"):
         request_change(detected, "task_added", "second")
     with pytest.raises(InputError, match="not the run directory of a federation"):
         request_change(tmp_path, "task_added", "x")

@@ -99,7 +99,7 @@ def test_a_setting_or_an_object_that_would_not_be_used(fork: Fork, finished_run:
     assert "zebra" in fork("extend", finished_run, "zebra").error_line
     assert contents(finished_run) == before
     for named in ({"model": _network(5)}, {"benchmark": first(BLOBS, 2)}, {"model": "cnn"}):
-        with pytest.raises(InputError, match="an extension keeps the settings of its run.*leave it out"):
+        with pytest.raises(InputError, match=r"an extension keeps the settings of its run.*leave it out"):
             extend(finished_run, "photo", **named)
     assert contents(finished_run) == before
 

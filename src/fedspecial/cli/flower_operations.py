@@ -154,8 +154,8 @@ def rollback(
 ) -> None:
     """Go back to an earlier round. The run must be stopped; start it again to continue from there.
 
-    The audit log is not shortened. Published models of the undone tasks are moved to withdrawn/. Sites and tasks stay as
-    they are now, and revoked keys stay revoked.
+    The audit log is not shortened. Published models of the undone tasks are moved to withdrawn/. Sites and tasks stay
+    as they are now, and revoked keys stay revoked.
 
     Example:  fedspecial flower rollback run --to 2/3 --reason "site south sent wrong labels"
     """

@@ -103,7 +103,8 @@ def status_text(status: dict[str, Any]) -> str:
     lines = [f"{status['run']}: {status['state']}{where}" + (f" ({status['reason']})" if status["reason"] else "")]
     for site in status["sites"]:
         connected = {True: "connected", False: "NOT CONNECTED", None: "connection not known"}[site["connected"]]
-        parts = [site["state"] if site["removed"] else connected, f"{site['used']} of {site['requested']} updates used", f"{site['refused']} refused"]
+        connected = site["state"] if site["removed"] else connected
+        parts = [connected, f"{site['used']} of {site['requested']} updates used", f"{site['refused']} refused"]
         if site["missed"]:
             parts.append(f"late by {site['missed']} rounds")
         if site["last_reply"]:

@@ -4,8 +4,8 @@ The audit log is never shortened: it gets a signed line "rollback", and the repe
 So with differential privacy they are charged again. Models that were published from what is undone are moved to
 withdrawn/, since they are no longer a part of the run's history.
 
-What goes back is what was learned: the model, the anchor, the state of the method, the history of the gate. Decisions of
-the operators stay in force: a site that was removed because of its updates must not return with the model before them.
+What goes back is what was learned: the model, the anchor, the state of the method, the history of the gate. Decisions
+of operators stay in force: a site that was removed because of its updates must not return with the model before them.
 With `members`, sites and tasks go back, too. Revoked keys stay revoked in any case.
 """
 
@@ -57,9 +57,8 @@ def roll_back(run: Path, target: Position, reason: str, *, members: bool = False
     assert found is not None
     now, then = Membership.read(run), members_then(run, found)
     if members and then is None:
-        raise InputError(
-            f"--members: the checkpoint of {target.task}/{target.round} does not say which sites there were"
-        )
+        place = f"{target.task}/{target.round}"
+        raise InputError(f"--members: the checkpoint of {place} does not say which sites there were")
     changes = {"undone" if members else "kept": now.changes_since(then)} if then is not None else {}
     published = sorted((run / "published").glob("task-*"), key=_task_of) if (run / "published").exists() else []
     undone = [path for path in published if _task_of(path) >= target.task]
