@@ -34,7 +34,7 @@ MAY_IMPORT = {
 
 # The same between the parts of `flower`: `arrays`, `grid` and `logs` are shared, and governance works without Flower.
 FLOWER_MAY_IMPORT = {
-    "arrays": set(),
+    "arrays": {"logs"},
     "grid": set(),
     "logs": set(),
     "governance": set(),

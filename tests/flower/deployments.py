@@ -14,6 +14,7 @@ import permits
 
 import fedspecial
 from fedspecial.core.events import of_kind, read_events
+from fedspecial.flower.app.plan import MIN_BATCH
 from fedspecial.flower.ops.new_app import write_app
 from fedspecial.flower.ops.pki import NodeKey, make_authority, make_node_key, make_server_identity
 from fedspecial.flower.ops.process_tree import find_tagged
@@ -83,7 +84,7 @@ def submit(
 
 def alone(folder: Path, sites: Sequence[str], more: dict[str, Any] | None = None, **settings: Any) -> str:
     """Hash of the model that one process trains with the same settings."""
-    settings = {**ROUNDS, **MORE, **(more or {}), **settings, "method": "special", "lam": 0.25}
+    settings = {**ROUNDS, **MORE, **(more or {}), **settings, "method": "special", "lam": 0.25, "min_batch": MIN_BATCH}
     number = {"clients": len(sites), "clients_per_round": len(sites)}
     return str(fedspecial.run("digits-shift", **settings, **number, out=folder / "alone").model_sha256)
 

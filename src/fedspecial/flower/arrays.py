@@ -16,6 +16,8 @@ import numpy as np
 from flwr.app import Array, ArrayRecord
 from numpy.typing import NDArray
 
+from fedspecial.flower.logs import one_line
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -30,7 +32,10 @@ _HEADER = re.compile(
 
 
 class RefusedReply(ValueError):  # noqa: N818 - an expected outcome that is counted, not a program error
-    """A reply that cannot be used; the message gives the reason."""
+    """A reply that cannot be used; the message gives the reason, which may contain text from the site."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(one_line(reason))
 
 
 def record_to_arrays(record: ArrayRecord) -> NamedArrays:

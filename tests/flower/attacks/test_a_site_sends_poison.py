@@ -26,7 +26,7 @@ from torch import Tensor
 from fedspecial.core.events import of_kind, read_events
 from fedspecial.core.vector import layout_of
 from fedspecial.engine.checkpoint import load
-from fedspecial.flower.app.wire import record_to_tensors
+from fedspecial.flower.app.wire import record_to_tensors, tensors_to_record
 from fedspecial.flower.grid import Delivery
 from fedspecial.models import build
 
@@ -223,3 +223,48 @@ def test_a_trial_without_keys_needs_a_policy_that_allows_it(tmp_path: Path) -> N
     grid = grid_of(tmp_path, SITES, names=[""] * 4)
     run = federate(tmp_path, grid=grid, **SHORT, allow_unregistered=True)
     assert len(rounds_of(run)[0]["updates"]) == 4
+
+
+# A line of the log, a command to the terminal, and markup that a report would contain.
+FORGED = "x\n2026-11-18 10:00:00 fedspecial INFO task 1: published\x1b[2J <script>alert(1)</script>"
+
+
+def with_tensor(record: str) -> Any:
+    def modify(reply: Any) -> None:
+        tensors = record_to_tensors(reply.content[record]) if record in reply.content else {}
+        reply.content[record] = tensors_to_record({**tensors, FORGED: torch.full((1,), float("nan"))})
+
+    return modify
+
+
+NAMES: dict[str, tuple[str, Any]] = {
+    "an array": ("train", with_tensor("arrays")),
+    "an upload": ("train", with_tensor("uploads")),
+    "a problem": ("train", with_header(problem=FORGED)),
+    "a number": ("train", with_header(numbers={FORGED: 1.0})),
+    "a payload": ("train", with_header(missing=[FORGED])),
+    "its version": ("train", with_header(release=FORGED)),
+    "a task": ("evaluate", with_header(untested={FORGED: FORGED})),
+    "a metric": ("evaluate", with_header(metrics={"1": {FORGED: 0.5}})),
+    "itself": ("query.identify", with_header(site=FORGED)),
+}
+
+
+@pytest.mark.parametrize("what", NAMES)
+def test_the_name_that_a_site_gives_to_something_cannot_forge_a_log_or_a_report(
+    what: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    grid, (kind, change) = grid_of(tmp_path), NAMES[what]
+
+    def forge(request: Any, reply: Any) -> list[Delivery]:
+        if request.metadata.message_type == kind:
+            change(reply)
+        return [Delivery(reply)]
+
+    grid.faults = {grid.get_node_ids()[2]: forge}
+    with caplog.at_level("INFO", logger="fedspecial.flower"):
+        run = federate(tmp_path, grid=grid, **SHORT, wait_seconds=0.3)
+    assert [message for message in caplog.messages if "west" in message and ("refused" in message or "site" in message)]
+    assert not [message for message in caplog.messages if not message.isprintable()]
+    texts = [path for path in run.rglob("*") if path.is_file() and b"<script>" in path.read_bytes()]
+    assert not texts

@@ -24,6 +24,7 @@ from fedspecial.flower.app.site_plan import SitePlan
 from fedspecial.flower.app.wire import ReplyHeader, SiteRequest
 from fedspecial.flower.governance.site_policy import SitePolicy
 from fedspecial.flower.governance.site_settings import PolicyError, is_plain_name
+from fedspecial.flower.logs import one_line
 
 if TYPE_CHECKING:
     from fedspecial.flower.app.site import Site
@@ -107,7 +108,7 @@ def _answer(message: Message, context: Context, work: Work) -> Message:
         write_to_log(received.state_folder, fault, about)
         text = fault.text(redact=received.policy.redact_errors)
         position = (request.client, request.task, request.round)
-        header = ReplyHeader(received.name[:200], *position, problem=wire.one_line(text), retry=fault.may_pass)
+        header = ReplyHeader(received.name[:200], *position, problem=one_line(text), retry=fault.may_pass)
         return wire.make_reply(message, header, {}, {})
 
 

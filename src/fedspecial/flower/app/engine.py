@@ -33,6 +33,7 @@ from fedspecial.flower.app.site_reply import RequestSpec, SiteReply, in_order
 from fedspecial.flower.app.site_scores import SiteScores
 from fedspecial.flower.governance.promotion import SiteScore
 from fedspecial.flower.governance.round_record import RoundCollector, UpdateRecord
+from fedspecial.flower.logs import one_line
 from fedspecial.methods.base import Query, QueryResult
 from fedspecial.objectives.base import Scores
 
@@ -105,7 +106,8 @@ class FlowerEngine:
             result, problem = None, reply.problem
             if problem is None and reply.header is not None:
                 result = QueryResult(reply.uploads, reply.header.numbers)
-                if problem := problem_with_result(result, reply.client, query):
+                if found := problem_with_result(result, reply.client, query):
+                    problem = one_line(found)
                     self.refuse(reply.client, problem, False)
             yield QueryReply(reply.client, None if problem else result, problem, reply.bytes_up, reply.bytes_down)
 
@@ -128,7 +130,7 @@ class FlowerEngine:
             if reply.problem is not None or reply.header is None:
                 continue
             for name, reason in reply.header.untested.items():
-                self.refuse(reply.client, wire.one_line(f"task {name} is not tested: {reason}"), False)
+                self.refuse(reply.client, f"task {name} is not tested: {reason}", False)
             for task in tasks:
                 found[task].add(self.plan.sites[reply.client], reply.header, task)
         for task, scores in found.items():
@@ -185,7 +187,7 @@ class FlowerEngine:
 
     def refuse(self, client: int, reason: str, in_round: bool) -> None:
         """Log and count a refused reply; `in_round`: also name it in the audit log's line of the round."""
-        site = self.plan.sites[client]
+        site, reason = self.plan.sites[client], one_line(reason)
         self.refusals[site] += 1
         if in_round:
             self.collector.add_refusal(site, reason)

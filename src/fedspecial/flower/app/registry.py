@@ -96,10 +96,10 @@ class SiteRegistry:
     def _read_identity(self, node: int, registered: str, reply: Message) -> None:
         try:
             if reply.has_error():
-                raise RefusedReply(wire.one_line(str(reply.error.reason)))
+                raise RefusedReply(str(reply.error.reason))
             header = wire.read_header(reply)
             if header.problem is not None:
-                raise RefusedReply(wire.one_line(header.problem))
+                raise RefusedReply(header.problem)
             if not 0 <= header.client < len(self._sites) or self._sites[header.client] != header.site:
                 raise RefusedReply(f"'{header.site}' is not client {header.client} of this federation")
             if header.client in self._absent:

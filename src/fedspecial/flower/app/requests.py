@@ -25,6 +25,7 @@ from fedspecial.flower.app.registry import SiteRegistry
 from fedspecial.flower.app.site_reply import RequestSpec, SentRequest, SiteReply, read_reply
 from fedspecial.flower.app.transport import Closing, Transport
 from fedspecial.flower.app.wire import SiteRequest
+from fedspecial.flower.logs import one_line
 
 log = logging.getLogger("fedspecial.flower")
 NOT_CONNECTED = "the site is not connected"
@@ -124,7 +125,7 @@ class SiteRequests:
         for reply in self._send(spec, lacking, messages, closing) if lacking else ():
             problem = reply.problem
             if reply.missing_payloads:
-                problem = wire.one_line(f"the site cannot store the payloads {', '.join(reply.missing_payloads)}")
+                problem = one_line(f"the site cannot store the payloads {', '.join(reply.missing_payloads)}")
             yield self._count(spec, replace(reply, problem=problem))
 
     def _under_way(

@@ -15,6 +15,7 @@ from fedspecial.engine.aggregate import not_finite
 from fedspecial.flower.app import wire
 from fedspecial.flower.app.wire import ReplyHeader, SiteRequest
 from fedspecial.flower.arrays import NamedArrays, RefusedReply
+from fedspecial.flower.logs import one_line
 
 
 @dataclass(frozen=True)
@@ -69,14 +70,14 @@ def read_reply(kind: str, message: Message, sent: SentRequest, max_bytes: float)
     """Check a reply; a refused one has a `problem` and no vectors."""
     reply = SiteReply(sent.request.client, bytes_down=sent.bytes_down, bytes_once=sent.bytes_once)
     if message.has_error():
-        return replace(reply, problem=wire.one_line(f"the site failed: {message.error.reason}"), retry=True)
+        return replace(reply, problem=one_line(f"the site failed: {message.error.reason}"), retry=True)
     try:
         reply.bytes_up = wire.message_size(message)
         if reply.bytes_up > max_bytes:
             raise RefusedReply(f"the reply has {reply.bytes_up} bytes, the limit is {max_bytes:.0f}")
         reply.header = wire.read_header(message)
         if reply.header.problem is not None:
-            return replace(reply, problem=wire.one_line(reply.header.problem), retry=reply.header.retry)
+            return replace(reply, problem=one_line(reply.header.problem), retry=reply.header.retry)
         wire.check_header(reply.header, sent.request)
         if not reply.header.missing:
             _read_content(kind, message, sent.broadcast.vectors, reply, reply.header)

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass as validated
 
 from fedspecial import __version__
@@ -29,6 +29,7 @@ from fedspecial.flower.arrays import (
     record_to_arrays,
 )
 from fedspecial.flower.governance.site_settings import PolicyError
+from fedspecial.flower.logs import is_plain, one_line
 
 if TYPE_CHECKING:  # a site that only identifies itself does not need torch
     from torch import Tensor
@@ -37,10 +38,17 @@ if TYPE_CHECKING:  # a site that only identifies itself does not need torch
 
 Numbers = dict[str, int | float]
 
+
+def _plain(text: str) -> str:
+    if not is_plain(text):
+        raise ValueError("not plain text")
+    return text
+
+
 # Bounds of what a site may send. They are far above honest values, and low enough that no sum of them overflows.
 LARGEST_COUNT = 10**12
 LARGEST_NUMBER = 1e30
-Name = Annotated[str, Field(max_length=200)]
+Name = Annotated[str, Field(max_length=200), AfterValidator(_plain)]
 Text = Annotated[str, Field(max_length=10_000)]
 Bounded = Annotated[int, Field(ge=0, le=LARGEST_COUNT)]
 Memory = Annotated[int, Field(ge=0, le=2**60)]
@@ -200,7 +208,7 @@ def read_header(reply: Message) -> ReplyHeader:
         return _HEADER.validate_json(text)
     except ValidationError as error:
         place = ".".join(str(part) for part in error.errors()[0]["loc"][:2])
-        raise RefusedReply(one_line(f"the header of the reply is invalid ({place or 'not JSON'})")) from None
+        raise RefusedReply(f"the header of the reply is invalid ({place or 'not JSON'})") from None
     except (KeyError, TypeError):
         raise RefusedReply("the header of the reply is missing") from None
 
@@ -240,12 +248,6 @@ def read_uploads(reply: Message) -> Tensors:
         if not is_finite(value):
             raise RefusedReply(f"'{name}' contains NaN or infinity")
     return record_to_tensors(record)
-
-
-def one_line(text: str, length: int = 500) -> str:
-    """Text from a site, made safe for a log: it can neither imitate another log line nor fill the disk."""
-    plain = " ".join("".join(c if c.isprintable() else " " for c in text).split())
-    return plain if len(plain) <= length else plain[:length] + "…"
 
 
 def message_size(message: Message) -> int:
