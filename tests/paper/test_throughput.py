@@ -11,6 +11,8 @@ import pytest
 
 from fedspecial.paper.grid import StudyRequest
 from fedspecial.paper.planning import plan
+from fedspecial.paper.registry import STUDIES
+from fedspecial.paper.requests import all_studies
 from fedspecial.paper.throughput import ROUNDS, TASKS, Timed, add_throughput, key_of, read_throughput, run_seconds
 from fedspecial.runs.job_pools import _prepare_process
 from paper.study_factories import ON_DISK
@@ -86,7 +88,18 @@ def test_calibration_times_each_method_once_and_the_plan_uses_it(fork: Fork, tmp
     found["tiny digits-shift special"] |= {"per_round": 3600.0, "rest": 0.0}
     (out / "throughput.json").write_text(json.dumps(found))
     planned = fork("study", "main", "--scale", "tiny", "--methods", "special", "--seeds", "25", "--out", out, "--plan")
-    assert "about 16.00 core hours" in planned.stdout or "about 20.00 core hours" in planned.stdout
+    assert "about 16.00 core hours" in planned.stdout, "four rounds of four domains"
+
+
+def test_all_means_every_study_of_the_scale_that_has_a_requested_benchmark() -> None:
+    every = all_studies(StudyRequest("all", "cpu"))
+    assert [request.study for request in every] == [study.name for study in STUDIES if "cpu" in study.scales]
+    assert {request.benchmarks for request in every} == {None}
+    few = all_studies(StudyRequest("all", "cpu", (25,), ("glue", "pacs")))
+    some = {request.study: request.benchmarks for request in few}
+    assert some["language"] == ("glue",)
+    assert some["main"] == ("pacs",)
+    assert "lambda" not in some
 
 
 class OneGpu:

@@ -63,7 +63,7 @@ def study(
     """
     from fedspecial.config import parse_settings
     from fedspecial.paper.grid import SEEDS, StudyRequest
-    from fedspecial.paper.registry import STUDIES
+    from fedspecial.paper.requests import all_studies
     from fedspecial.runs.api import execution_settings
 
     with one_line_errors():
@@ -97,13 +97,11 @@ def study(
             )
             return
         if names[:1] == ["calibrate"]:
-            chosen = (_names(benchmarks), _names(methods))
-            calibrate(scale, names[1:], *chosen, folder, data=data, gpus=_names(gpus) or ())
+            calibrate(scale, names[1:], _names(benchmarks), _names(methods), folder, data=data, gpus=_names(gpus) or ())
             return
         numbers = SEEDS if seeds is None else seeds_of(seeds)
-        if names == ["all"]:
-            names = [study.name for study in STUDIES if scale in study.scales]
-        requests = [StudyRequest(name, scale, numbers, _names(benchmarks), _names(methods)) for name in names]
+        wanted = [StudyRequest(name, scale, numbers, _names(benchmarks), _names(methods)) for name in names]
+        requests = all_studies(wanted[0]) if names == ["all"] else wanted
         _run_studies(requests, folder, results, jobs, _names(gpus) or (), data, execution, only_plan, record)
 
 
@@ -142,7 +140,7 @@ def _run_studies(
     if only_plan:
         _print_studies(requests, runs, folder, data, tuning)
         if planned.unknown:
-            err.print(f"never measured: {', '.join(planned.unknown)}", markup=False)
+            err.print(f"not measured (fedspecial study calibrate): {', '.join(planned.unknown)}", markup=False)
         print_plan(runs, seconds, known=not planned.unknown, gpus=len(gpus))
         return
     add_requests(folder, requests)

@@ -38,7 +38,7 @@ def print_plan(jobs: Sequence[Job], seconds: Sequence[float], *, known: bool, gp
         counts[job.method] = counts.get(job.method, 0) + 1
     out.print(f"{len(jobs)} runs: {', '.join(f'{method} {count}' for method, count in counts.items())}", markup=False)
     unit = "GPU hours" if gpus else "core hours"
-    hours = f"about {sum(left) / 3600:.2f} {unit}" if known else f"{unit} unknown (measure with study calibrate)"
+    hours = f"about {sum(left) / 3600:.2f} {unit}" if known else f"{unit} unknown (no run was measured)"
     hours += f", {sum(left) / 3600 / gpus:.2f} hours on {gpus} GPUs" if known and gpus > 1 else ""
     out.print(f"{len(finished)} finished, {len(left)} left: {hours}, {each * len(left):.0f} MB of disk", markup=False)
 

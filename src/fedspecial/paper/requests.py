@@ -12,6 +12,7 @@ import yaml
 from fedspecial.core.files import write_atomic
 from fedspecial.errors import InputError
 from fedspecial.paper.grid import StudyRequest
+from fedspecial.paper.registry import STUDIES
 
 FILE = "studies.yaml"
 
@@ -30,6 +31,20 @@ def read_requests(folder: Path) -> list[StudyRequest]:
 def _request(entry: dict[str, Any]) -> StudyRequest:
     fields: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in entry.items()}
     return StudyRequest(**fields)
+
+
+def all_studies(request: StudyRequest) -> list[StudyRequest]:
+    """The same request for every study that is available at the scale and has one of the requested benchmarks."""
+    chosen = request.benchmarks
+    found = {
+        study.name: tuple(name for name in study.benchmarks.get(request.scale, ()) if chosen is None or name in chosen)
+        for study in STUDIES
+    }
+    return [
+        replace(request, study=name, benchmarks=None if chosen is None else benchmarks)
+        for name, benchmarks in found.items()
+        if benchmarks
+    ]
 
 
 def add_requests(folder: Path, requests: Iterable[StudyRequest]) -> list[StudyRequest]:
