@@ -168,7 +168,10 @@ def _value_cells(runs: list[dict[str, Any]]) -> str:
 
 def goal(lines: list[dict[str, Any]]) -> str:
     """Sharp borders and false alarms of the rule, on each data set that was not used for its threshold."""
-    text = ["| data | γ_G | borders found within 3 rounds | false alarms per 100 rounds | goal |", "|---|---|---|---|---|"]
+    text = [
+        "| data | γ_G | borders found within 3 rounds | false alarms per 100 rounds | goal |",
+        "|---|---|---|---|---|",
+    ]
     for data, (variant, rate) in product(DATA, (("loss", "1/i"), ("loss, γ_G = 1", "1"))):
         found = [
             line["detection"]
