@@ -21,6 +21,7 @@ from processes import fresh
 
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.timeout(3600),
     pytest.mark.skipif(not sys.platform.startswith("linux"), reason="processes are found in /proc"),
     pytest.mark.usefixtures("unpictured"),
 ]
