@@ -83,7 +83,7 @@ def test_a_server_that_was_stopped_asks_the_sites_again(timed_grid: TimedGrid, t
 
 
 def test_a_federation_stops_if_no_site_does_what_it_is_asked_for(tmp_path: Path) -> None:
-    """Two sites and one retry: after more than four refusals without a usable update."""
+    """Four sites and one retry: after more than eight refusals without a usable update."""
     grid = grid_of(tmp_path, methods=["fedavg"])
     with pytest.raises(InputError, match=r"^retries=1: no usable update in the last \d+ requests to sites"):
         federate(tmp_path, grid=grid, **ASYNCHRONOUS)
