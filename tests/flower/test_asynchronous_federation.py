@@ -85,3 +85,8 @@ def test_a_server_that_was_stopped_asks_the_sites_again(timed_grid: TimedGrid, t
 def test_simulated_latency_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"^latency, availability, drop_rate: only in simulations"):
         federate(tmp_path, latency="constant")
+
+
+def test_an_evaluation_that_is_told_the_task_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"^bank_choice=task: an upper bound for simulations"):
+        federate(tmp_path, batch_norm="bank", bank_choice="task")
