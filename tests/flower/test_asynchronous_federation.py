@@ -97,3 +97,8 @@ def test_a_federation_stops_at_a_task_of_which_no_site_has_samples(tmp_path: Pat
 def test_simulated_latency_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"^latency, availability, drop_rate: only in simulations"):
         federate(tmp_path, latency="constant")
+
+
+def test_an_evaluation_that_is_told_the_task_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"^bank_choice=task: an upper bound for simulations"):
+        federate(tmp_path, batch_norm="bank", bank_choice="task")
