@@ -28,7 +28,7 @@ KEYS = {
     *("lam", "mu", "drift", "model_sha256", "refused_updates", "rounds_held"),
     *("matrix_masked", "acc_masked", "bwt_masked", "objective", "metric", "metrics", "notes", "warnings"),
     *("missing_classes", "privacy", "stream", "points", "average_over_time", "worst_over_time", "forgetting_over_time"),
-    *("server_lrs", "detection"),
+    *("server_lrs", "detection", "time"),
 }
 
 HELP = """

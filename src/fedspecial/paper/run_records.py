@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -35,14 +36,20 @@ class RunRecords:
         candidates = self.found.get((job.method, job.seed), ())
         if not candidates:
             return None
-        wanted, default = _without_device(identity(job.settings)), _defaults(job.method)
+        wanted = identity(job.settings)
         for content in candidates:
-            recorded = {**{key: default.get(key) for key in wanted}, **_without_device(content["settings"])}
-            if recorded == wanted:
+            if same_run(content["settings"], wanted, job.method):
                 curve = tuple((first, second) for first, second in content["second_task"])
                 result, measured = Result(**content["result"]), content.get("measured", {})
                 return FinishedRun(job.folder, result, content["versions"], curve, measured)
         return None
+
+
+def same_run(recorded: Mapping[str, Any], wanted: Mapping[str, Any], method: str) -> bool:
+    """Whether these settings are the same; one that was not recorded, since it did not exist, must have its default."""
+    default = _defaults(method)
+    known = {**{key: default.get(key) for key in wanted}, **recorded}
+    return _without_device(known) == _without_device(wanted)
 
 
 def _without_device(settings: Mapping[str, Any]) -> Settings:
@@ -50,6 +57,7 @@ def _without_device(settings: Mapping[str, Any]) -> Settings:
     return {key: value for key, value in settings.items() if key != "device"}
 
 
+@cache
 def _defaults(method: str) -> Settings:
     """The defaults of the common settings and of the method's own, as they are stored in JSON."""
     own = {field.name: field.default for field in fields(methods.find(method)) if field.default is not MISSING}
