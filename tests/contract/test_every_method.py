@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -232,6 +233,15 @@ def test_a_method_learns_with_every_optimizer(name: str, settings: dict[str, Any
     # Without a federation every client has only its own few samples.
     threshold = 0.55 if name == "local" else 0.6
     assert learn(tmp_path / "run", name, **settings, rounds=6, partition="iid").matrix[0][0] > threshold
+
+
+@every_method
+def test_a_run_that_diverges_ends_and_says_so(name: str, tmp_path: Path) -> None:
+    """Loss and weights become infinite or NaN at some clients, and very large at others."""
+    result = learn(tmp_path / "run", name, client_lr=1e4, rounds=2, eval_every=0)
+    events = of_kind(read_events(tmp_path / "run" / "events.jsonl"), "round")
+    assert all(0 <= accuracy <= 1 for row in result.matrix for accuracy in row)
+    assert all(math.isfinite(event["loss"]) for event in events if not event["held"])
 
 
 @every_method

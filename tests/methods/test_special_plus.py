@@ -75,6 +75,17 @@ def test_no_strength_exceeds_the_largest() -> None:
     assert play_rounds(method, server, 2, [[1.0], [1.0]]).lam == 20.0
 
 
+def test_numbers_stay_finite_where_the_squares_of_updates_overflow() -> None:
+    """The updates of a run that diverges; their norms go into its events."""
+    method, server = SpecialPlus(), ServerState(torch.zeros(2))
+    play_rounds(method, server, 1, [[1e25, 0.0], [3e25, 0.0]])
+    method.begin_task(server, context(2, 2))
+    report = play_rounds(method, server, 2, [[3e25, 0.0], [1e25, 4.0]])
+    assert report.anchored.delta_norm == pytest.approx(2e25)
+    assert report.anchored.drift == pytest.approx(0.5 * 2e25 / 21)  # γ_G·Δ̄, pulled by the largest strength, 20
+    assert torch.isfinite(torch.tensor([report.lam, report.anchored.lam, report.metrics["mean_strength"]])).all()
+
+
 def test_one_update_per_round_says_nothing_and_pulls_nothing() -> None:
     method, server = SpecialPlus(), ServerState(torch.zeros(1))
     play_rounds(method, server, 1, [[1.0]])

@@ -47,7 +47,10 @@ class RoundStats:
         self.paper_memory = max(self.paper_memory, reply.paper_memory)
         if reply.update is None:
             return reply.problem
-        return refusal(reply.update.deltas, reply.sent)
+        problem = refusal(reply.update.deltas, reply.sent)
+        if problem is None and not math.isfinite(reply.update.loss):
+            problem = f"its loss is {reply.update.loss}"
+        return problem
 
     def accept(self, update: Update) -> None:
         """Add an update that is used."""

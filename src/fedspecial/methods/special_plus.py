@@ -29,6 +29,7 @@ the same with the smallest Λ over all weights (`theory/bounds/drift.py`, `ancho
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, ClassVar
 
 import torch
@@ -128,4 +129,10 @@ def _pulled_step(
             sums.append(torch.dot(masked, masked))
     server.theta[len(known) :].add_(delta[len(known) :], alpha=server_lr)
     drift, moved = (float(torch.stack(sums).cpu().double().sum().sqrt()) for sums in squares)
+    if math.isfinite(drift + moved):
+        return drift, moved
+    # The squares of a run that diverges overflow in float32.
+    chosen, length = (known >= least).cpu(), len(known)
+    parts = (server.theta[:length].cpu().double() - server.anchor[:length].cpu(), delta[:length].cpu().double())
+    drift, moved = (float(torch.linalg.vector_norm(part * chosen)) for part in parts)
     return drift, moved

@@ -42,6 +42,8 @@ FIRST, SECOND, MEAN_UPDATE, SQUARES = (f"spread/{name}" for name in ("first", "s
 COUNT = "spread/count"
 _BLOCK = 1 << 17
 """Vectors are processed in blocks that stay in the processor's cache: 512 kB of float32."""
+_LARGEST = 1e30
+"""The squares of a run that diverges overflow; its curvature stays finite, so that its events can be written."""
 _WITHOUT_FLOAT64 = ("mps",)
 
 
@@ -113,7 +115,7 @@ def learn_curvature(server: ServerState, info: RoundInfo) -> None:
     current = server.per_weight[CURRENT]
     scale = info.batch_size / (info.client_lr**2 * info.mean_steps * divisor)
     for block in blocks(len(current)):
-        current[block].add_(spread[block].to(current), alpha=scale)
+        current[block].add_(spread[block].to(current), alpha=scale).clamp_(max=_LARGEST)
     server.numbers[ROUNDS] = server.numbers.get(ROUNDS, 0) + 1
 
 
