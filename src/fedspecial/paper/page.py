@@ -24,6 +24,7 @@ from fedspecial.paper.claims.base import (
     count_verdicts,
 )
 from fedspecial.paper.grid import StudyResults
+from fedspecial.paper.planning import supports
 from fedspecial.paper.row_notes import settings_notes
 from fedspecial.paper.tables import LEVELS, ReportTable, levels, number
 from fedspecial.report.heatmap import style_sheet
@@ -182,18 +183,22 @@ def examined_claims(section: Section) -> list[tuple[str, str]]:
 
 
 def missing_lines(results: StudyResults) -> list[str]:
-    """What is missing: benchmarks without any run, and rows or swept values that lack seeds."""
+    """What is missing: benchmarks without any run, methods that do not support one, and rows or swept values that lack
+    seeds."""
     lines = [f"{reason}." for reason in results.absent.values()]
     gaps: dict[str, list[str]] = {}
-    sweep = results.study.sweep
+    sweep, scale = results.study.sweep, results.request.scale
     for point, found in results.runs.items():
         if point.benchmark in results.absent or len(found) == len(results.request.seeds):
+            continue
+        if not found and not supports(scale, point.benchmark, point.row.method):
+            lines.append(f"{results.label(point.benchmark)}: {point.row.label} does not support its data.")
             continue
         value = "" if sweep is None else f", {sweep.symbol} = {point.x:g}"
         left = ", ".join(str(seed) for seed in results.request.seeds if seed not in found)
         name = f"{point.row.label}{value}" + ("" if not found else f" (seed {left})")
         gaps.setdefault(results.label(point.benchmark), []).append(name)
-    return lines + [f"{label}: not yet run: {'; '.join(names)}." for label, names in gaps.items()]
+    return list(dict.fromkeys(lines)) + [f"{label}: not yet run: {'; '.join(names)}." for label, names in gaps.items()]
 
 
 def _pair(table: ReportTable) -> str:
