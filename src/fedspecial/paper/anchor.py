@@ -76,7 +76,10 @@ def averages(benchmarks: tuple[str, ...]) -> tuple[Claim, ...]:
     )
 
 
-NOTE = "docs/science/anchor.md has the protocol. SPECIAL+ and the measured λ have no setting tuned to a data set."
+NOTE = (
+    "docs/science/anchor.md has the protocol. SPECIAL+ and the measured λ have no setting tuned to a data set but the "
+    "clients' learning rate, which every method gets from the searches."
+)
 ANCHOR = (
     Study(
         "anchor",
