@@ -242,6 +242,7 @@ def test_a_run_that_diverges_ends_and_says_so(name: str, tmp_path: Path) -> None
     events = of_kind(read_events(tmp_path / "run" / "events.jsonl"), "round")
     assert all(0 <= accuracy <= 1 for row in result.matrix for accuracy in row)
     assert all(math.isfinite(event["loss"]) for event in events if not event["held"])
+    assert result.warnings
 
 
 @every_method
