@@ -100,5 +100,5 @@ def test_simulated_latency_is_refused(tmp_path: Path) -> None:
 
 
 def test_an_evaluation_that_is_told_the_task_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"^bank_choice=task: an upper bound for simulations"):
+    with pytest.raises(InputError, match=r"^bank_choice=task: a comparison for simulations"):
         federate(tmp_path, batch_norm="bank", bank_choice="task")

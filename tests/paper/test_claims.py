@@ -89,6 +89,18 @@ def test_what_holds_by_construction_is_checked_in_every_run(results) -> None:
     one_more = {("special", None): {25: 9.0, 225: 10.1}, ("fedavg", None): {25: 10.0, 225: 10.0}}
     assert rule.judge(results("costs", one_more)).verdict == FAILS
     assert rule.judge(results("costs", {})).verdict == UNDECIDED
+    granted = {
+        extra: NeverMore("memory", "special", "fedavg", extra).judge(results("costs", one_more)).verdict
+        for extra in (0.05, 0.2)
+    }
+    assert granted == {0.05: FAILS, 0.2: HOLDS}
+
+
+def test_one_value_of_a_sweep_tests_nothing_about_its_course(results) -> None:
+    one = results("rounds", along("rounds", 1))
+    assert not any(rule.judge(one).tested for rule in (Rises("acc"), Peaks("acc"), NearBest("acc", 0.6)))
+    two = results("rounds", along("rounds", 1, 2))
+    assert Rises("acc").judge(two).tested
 
 
 def along(study: str, *means: float, row: str = "special") -> dict[tuple[str, float | None], dict[int, float]]:

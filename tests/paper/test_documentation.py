@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fedspecial.paper.claims.base import COUNTED, KIND_NOTES, UNTESTED, ClaimKind
-from fedspecial.paper.documentation import FOLDER, SUMMARY, pages
+from fedspecial.paper.documentation import FIGURES, FOLDER, SUMMARY, documents
 from fedspecial.paper.grid import StudyRequest
 from fedspecial.paper.rates import record_rates
 from fedspecial.paper.registry import STUDIES
@@ -22,11 +22,14 @@ SCIENCE = ROOT / "docs" / "science"
 
 def test_the_committed_pages_are_those_of_the_records_and_texts() -> None:
     """If this fails: make reference."""
-    made = pages(ROOT / "results")
+    found = documents(ROOT / "results")
+    made = found.pages
     committed = [SCIENCE / SUMMARY, *(SCIENCE / FOLDER).glob("*.md")]
     assert {path.relative_to(SCIENCE).as_posix(): path.read_text(encoding="utf-8") for path in committed} == made
     navigation = re.findall(rf"science/({FOLDER}/.*)", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
     assert navigation == [name for name in made if name != SUMMARY]
+    drawn = [path.stem for path in (ROOT / "docs" / FIGURES).iterdir()]
+    assert sorted(drawn) == sorted(figure.stem for figure in found.figures)
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +43,7 @@ def records(finished_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
 
 @pytest.fixture(scope="module")
 def made(records: Path) -> dict[str, str]:
-    return pages(records)
+    return documents(records).pages
 
 
 def claim_rows(text: str) -> list[list[str]]:
@@ -62,12 +65,22 @@ def test_a_study_has_a_page_if_one_of_its_runs_has_a_record(made: dict[str, str]
     assert "VLCS: no recorded run." in made[f"{FOLDER}/main.md"]
 
 
+def test_the_page_of_a_study_shows_its_figures_of_the_records(records: Path) -> None:
+    found = documents(records)
+    stems = {figure.stem for figure in found.figures}
+    assert {"main-cpu-digit10", "main-cpu-pacs"} <= stems
+    assert "main-cpu-vlcs" not in stems, "no record"
+    assert "](../../figures/results/main-cpu-digit10.svg)" in found.pages[f"{FOLDER}/main.md"]
+    shown = re.findall(r"\]\(../../figures/results/(.*)\.svg\)", "".join(found.pages.values()))
+    assert sorted(shown) == sorted(stems)
+
+
 def test_the_pages_do_not_depend_on_the_data_of_the_machine(
     records: Path, made: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FEDSPECIAL_DATA", str(tmp_path))
     monkeypatch.chdir(tmp_path)
-    assert pages(records) == made
+    assert documents(records).pages == made
 
 
 @pytest.mark.parametrize("kind", ClaimKind, ids=lambda kind: kind.name)
@@ -94,7 +107,7 @@ def test_a_recorded_sweep_of_the_theory_is_shown_and_copied_as_it_is(tmp_path: P
     record_rates(("lam",), source, tmp_path)
     copied = tmp_path / "theory" / "theory-lam.json"
     assert copied.read_bytes() == (source / "theory" / "theory-lam.json").read_bytes()
-    assert "The drift is proportional to 1/λ" in pages(tmp_path)[f"{FOLDER}/theory.md"]
+    assert "The drift is proportional to 1/λ" in documents(tmp_path).pages[f"{FOLDER}/theory.md"]
 
 
 def test_the_summary_is_short(made: dict[str, str]) -> None:

@@ -15,6 +15,7 @@ from fedspecial.paper.registry import find
 from fedspecial.paper.row_notes import note_of, settings_notes
 from fedspecial.paper.spec import Row
 from fedspecial.paper.tables import latex, markdown, tables_of
+from fedspecial.report.warnings import DIVERGED
 
 CUT_DOWN = sorted(FULL)
 
@@ -66,6 +67,19 @@ def test_methods_that_are_not_cut_down_have_no_note(sample: FinishedRun) -> None
     study = find("full-rivals")
     full = collect(study, StudyRequest(study.name, "cpu"), Path(), lambda job: sample, str, {}, {})
     assert [note_of(full, point) for point in full.runs if point.row in FULL.values()] == [""] * len(FULL)
+
+
+def test_a_run_that_diverged_is_named_beside_its_numbers(sample: FinishedRun) -> None:
+    warned = replace(sample, result=replace(sample.result, warnings=[f"{DIVERGED}: try a smaller client_lr"]))
+    study, request = find("main"), StudyRequest("main", "cpu", (25, 225), ("digit10",))
+
+    def read(job):
+        return warned if job.method in ("joint", "srfdil") and job.seed == 225 else sample
+
+    results = collect(study, request, Path(), read, str, {}, {})
+    assert note_of(results, point_of(results, Row("joint"))) == "The training diverged with seed 225."
+    assert note_of(results, point_of(results, Row("srfdil"))).endswith(" FedAvg. The training diverged with seed 225.")
+    assert note_of(results, point_of(results, Row("fedavg"))) == ""
 
 
 def test_sr_fdil_shows_the_share_of_its_cache_and_its_local_steps(sample: FinishedRun) -> None:

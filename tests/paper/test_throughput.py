@@ -95,9 +95,9 @@ def test_all_means_every_study_of_the_scale_that_has_a_requested_benchmark() -> 
     every = all_studies(StudyRequest("all", "cpu"))
     assert [request.study for request in every] == [study.name for study in STUDIES if "cpu" in study.scales]
     assert {request.benchmarks for request in every} == {None}
-    few = all_studies(StudyRequest("all", "cpu", (25,), ("glue", "pacs")))
+    few = all_studies(StudyRequest("all", "cpu", (25,), ("fdu-mtl", "pacs")))
     some = {request.study: request.benchmarks for request in few}
-    assert some["language"] == ("glue",)
+    assert some["language"] == ("fdu-mtl",)
     assert some["main"] == ("pacs",)
     assert "lambda" not in some
 

@@ -25,6 +25,7 @@ from fedspecial.paper.tuning_records import (
     further_runs,
     path_of,
     read_tuning,
+    recorded_settings,
     write_record,
 )
 from processes import Fork
@@ -138,6 +139,30 @@ def test_a_record_has_every_point_and_is_complete_or_not_written(tmp_path: Path)
     assert content["rule"].startswith("highest mean ACC")
 
 
+def test_a_recorded_search_is_finished_in_every_clone(
+    fork: Fork, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recorded(tmp_path / "results", "special", best=4)
+    options = ["--scale", "tiny", "--out", tmp_path / "out", "--results", tmp_path / "results"]
+    both = fork("study", "tune-all", "digits-shift", "--methods", "special,fedavg", *options, "--plan")
+    assert "digits-shift special: client_lr=0.1, lam=0.1 (recorded)" in both.stdout
+    assert "12 runs: fedavg 12" in both.stdout
+    before = path_of(tmp_path / "results", "tiny", "digits-shift").read_bytes()
+    again = fork("study", "tune-all", "digits-shift", "--methods", "special", *options)
+    assert again.code == 0, again.stderr
+    assert path_of(tmp_path / "results", "tiny", "digits-shift").read_bytes() == before
+    assert not (tmp_path / "out").exists(), "nothing was run"
+
+
+def test_a_record_of_another_grid_is_searched_again(tmp_path: Path) -> None:
+    recorded(tmp_path, "special", best=4)
+    search = search_of("tiny", "digits-shift", "special", tmp_path)
+    assert recorded_settings(tmp_path, search) == search.points[4]
+    other = replace(search, points=(*search.points[:-1], {"client_lr": 9.0, "lam": 9.0}))
+    assert recorded_settings(tmp_path, other) is None
+    assert recorded_settings(tmp_path, replace(search, method="fedavg")) is None
+
+
 def test_a_record_of_another_size_of_the_benchmark_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     recorded(tmp_path)
     larger = replace(SCALES["tiny"]["digits-shift"], settings={**SCALES["tiny"]["digits-shift"].settings, "rounds": 5})
@@ -146,7 +171,13 @@ def test_a_record_of_another_size_of_the_benchmark_is_refused(tmp_path: Path, mo
         read_tuning(tmp_path)
 
 
-@pytest.mark.parametrize("damage", ["", "[]", "{}", '{"scale": "tiny", "benchmark": "digits-shift", "settings": 3}'])
+WITHOUT_POINTS = {"scale": "tiny", "benchmark": "digits-shift", "settings": {}, "methods": {"special": {"chosen": {}}}}
+
+
+@pytest.mark.parametrize(
+    "damage",
+    ["", "[]", "{}", '{"scale": "tiny", "benchmark": "digits-shift", "settings": 3}', json.dumps(WITHOUT_POINTS)],
+)
 def test_a_damaged_record_is_refused_in_one_line(tmp_path: Path, damage: str) -> None:
     recorded(tmp_path)
     path_of(tmp_path, "tiny", "digits-shift").write_text(damage)

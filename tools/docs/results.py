@@ -1,4 +1,5 @@
-"""Writes docs/science/reproducibility.md, the pages in docs/science/results, their navigation, and a table of sizes.
+"""Writes docs/science/reproducibility.md, the pages in docs/science/results with their figures, the navigation, and a
+table of sizes.
 
 ``make reference`` runs it. It reads only committed files: the records in results/ and the texts of the studies.
 """
@@ -8,7 +9,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from fedspecial.paper.documentation import FOLDER, SUMMARY, pages
+from fedspecial.paper.documentation import FIGURES, FOLDER, SUMMARY, documents
 from fedspecial.paper.sizes import read_sizes, with_sizes
 
 ROOT = Path(__file__).parents[2]
@@ -25,19 +26,27 @@ def navigation(names: list[str]) -> str:
     return "".join([before, BEGIN, *head, *entries, END, rest.partition(END)[2]])
 
 
-def main() -> None:
-    made = pages(ROOT / "results")
-    (SCIENCE / FOLDER).mkdir(exist_ok=True)
-    for name, text in made.items():
-        (SCIENCE / name).write_text(text, encoding="utf-8")
-    for path in (SCIENCE / FOLDER).glob("*.md"):
-        if f"{FOLDER}/{path.name}" not in made:
+def write(folder: Path, files: dict[str, bytes]) -> None:
+    """Make a folder contain exactly these files."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in files.items():
+        (folder / name).write_bytes(content)
+    for path in folder.iterdir():
+        if path.name not in files:
             path.unlink()
+
+
+def main() -> None:
+    found = documents(ROOT / "results")
+    made = found.pages
+    write(SCIENCE / FOLDER, {Path(name).name: text.encode() for name, text in made.items() if name != SUMMARY})
+    write(ROOT / "docs" / FIGURES, {f"{figure.stem}.svg": figure.encoded("svg") for figure in found.figures})
+    (SCIENCE / SUMMARY).write_text(made[SUMMARY], encoding="utf-8")
     studies = SCIENCE / "studies.md"
-    found = read_sizes(ROOT / "results" / "sizes.json")
-    studies.write_text(with_sizes(studies.read_text(encoding="utf-8"), found), encoding="utf-8")
+    sizes = read_sizes(ROOT / "results" / "sizes.json")
+    studies.write_text(with_sizes(studies.read_text(encoding="utf-8"), sizes), encoding="utf-8")
     NAVIGATION.write_text(navigation([name for name in made if name != SUMMARY]), encoding="utf-8")
-    sys.stdout.write(f"wrote {len(made)} pages in docs/science, and the navigation\n")
+    sys.stdout.write(f"wrote {len(made)} pages in docs/science, {len(found.figures)} figures, and the navigation\n")
 
 
 if __name__ == "__main__":

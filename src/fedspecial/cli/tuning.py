@@ -37,9 +37,10 @@ def tune_all(
     from fedspecial.paper.scales import SCALES
     from fedspecial.paper.tuning import searches
 
-    found, skipped = searches(scale, benchmarks, methods, folder, data)
+    wanted, skipped = searches(scale, benchmarks, methods, folder, data)
     for line in skipped:
         err.print(f"skipped: {line}", markup=False)
+    found = _without_record(wanted, results)
     if only_plan:
         runs = [_planned_runs(search) for search in found]
         for search, planned in zip(found, runs, strict=True):
@@ -56,6 +57,24 @@ def tune_all(
             _run(here, [_further_runs(search) or [] for search in here], jobs, execution)
         finally:
             _write_records(here, results)
+
+
+def _without_record(found: Sequence[Search], results: Path) -> list[Search]:
+    """The searches that are still to be made; those with a record are named, with what they chose."""
+    from fedspecial.paper.tuning_records import recorded_settings
+
+    left = []
+    for search in found:
+        chosen = recorded_settings(results, search)
+        if chosen is None:
+            left.append(search)
+        else:
+            out.print(f"{search.benchmark} {search.method}: {_line(chosen)} (recorded)", markup=False)
+    return left
+
+
+def _line(settings: Settings) -> str:
+    return ", ".join(f"{key}={value:g}" for key, value in settings.items())
 
 
 def _run(found: Sequence[Search], runs: Sequence[Sequence[Job]], parallel: int | None, execution: Settings) -> None:
@@ -99,8 +118,7 @@ def _write_records(found: Sequence[Search], results: Path) -> None:
             err.print(f"{search.benchmark} {search.method}: runs are missing, no record was written", markup=False)
             continue
         chosen = write_record(results, search, tried, versions())
-        line = ", ".join(f"{key}={value:g}" for key, value in chosen.items())
-        out.print(f"{search.benchmark} {search.method}: {line}", markup=False)
+        out.print(f"{search.benchmark} {search.method}: {_line(chosen)}", markup=False)
     for path in dict.fromkeys(path_of(results, search.scale, search.benchmark) for search in found):
         if path.exists():
             out.print(f"record: {path}", markup=False)

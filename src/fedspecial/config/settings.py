@@ -133,8 +133,8 @@ class Config(AggregationSettings, AsynchronySettings, PrivacySettings, StreamSet
     )
     bank_choice: Literal["fit", "task"] = Field(
         "fit",
-        description="Statistics of batch_norm=bank for a test sample: those that fit it, or those of its task (an "
-        "upper bound).",
+        description="Statistics of batch_norm=bank for a test sample: those that fit it, or those of its task, "
+        "which it is told (for comparison).",
     )
     bank_size: Count = Field(
         16, description="Sets of statistics that batch_norm=bank keeps of earlier tasks; the most alike are merged."

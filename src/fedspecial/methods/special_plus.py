@@ -17,7 +17,8 @@ The second half is `batch_norm=bank`, a default of this method: BatchNorm statis
 are kept, and every sample is predicted with the mixture that fits it. Whole server steps (`server_lr=1`) are the other
 default, because the pull already limits how far later tasks move the model.
 
-Clients train as in FedAvg and upload the same. They download the statistics of earlier tasks, once each. The server
+Clients train as in FedAvg and upload the same numbers, in a message with two names instead of one (weights and
+statistics). They download the statistics of earlier tasks, once each. The server
 needs single updates, though only to add up their squares: no combination with secure aggregation or differential
 privacy. Where the spread is not known (one client per round) nothing is pulled. With an adaptive optimizer at the
 clients or the server, γ_L·steps does not say how far a gradient moves a weight: the strengths then keep their ratios

@@ -82,20 +82,12 @@ def _vector(server: ServerState, name: str, like: Tensor, dtype: torch.dtype) ->
     return torch.empty(len(like), dtype=dtype, device="cpu" if on_cpu else like.device)
 
 
-def take(server: ServerState) -> tuple[Tensor, int] | None:
-    """The variance over the updates since the last call, times a number, and this number; valid until the next update.
-    None where fewer than two have arrived. The sums begin again."""
+def take(server: ServerState) -> tuple[Tensors, int]:
+    """The vectors of the updates since the last call, valid until the next update, and their number; begins again."""
     count = int(server.numbers.pop(COUNT, 0))
     used = {name: server.tensors.pop(name) for name in (FIRST, SECOND, MEAN_UPDATE, SQUARES) if name in server.tensors}
     server.scratch |= used
-    if count < 2:
-        return None
-    if count > 2:
-        return used[SQUARES], count - 1
-    for block in blocks(len(used[FIRST])):
-        difference = used[FIRST][block].sub_(used[SECOND][block])
-        difference.mul_(difference)
-    return used[FIRST], 2
+    return used, count
 
 
 def blocks(length: int) -> Iterator[slice]:
@@ -105,18 +97,26 @@ def blocks(length: int) -> Iterator[slice]:
 
 def learn_curvature(server: ServerState, info: RoundInfo) -> None:
     """Add F of the round's updates to the sum of the current task; for the server step, before θ is changed."""
-    found = take(server)
-    if found is None or info.context is None or not info.mean_steps or not info.client_lr:
+    used, count = take(server)
+    if count < 2 or info.context is None or not info.mean_steps or not info.client_lr:
         return
-    spread, divisor = found
     if CURRENT not in server.per_weight:
         weights = info.context.model.layout.num_weights
         server.per_weight[CURRENT] = torch.zeros(weights, device=server.theta.device)
     current = server.per_weight[CURRENT]
+    divisor = 2 if count == 2 else count - 1
     scale = info.batch_size / (info.client_lr**2 * info.mean_steps * divisor)
+    scratch = torch.empty(min(_BLOCK, len(current)), dtype=current.dtype, device=current.device)
     for block in blocks(len(current)):
-        current[block].add_(spread[block].to(current), alpha=scale).clamp_(max=_LARGEST)
+        squares = _squares(used, block, scratch) if count == 2 else used[SQUARES][block].to(current)
+        current[block].add_(squares, alpha=scale).clamp_(max=_LARGEST)
     server.numbers[ROUNDS] = server.numbers.get(ROUNDS, 0) + 1
+
+
+def _squares(two: Tensors, block: slice, scratch: Tensor) -> Tensor:
+    """(Δ_1 − Δ_2)² in one block; it stays in the processor's cache until it is used."""
+    difference = torch.sub(two[FIRST][block], two[SECOND][block], out=scratch[: block.stop - block.start])
+    return difference.mul_(difference)
 
 
 def finish_task(server: ServerState) -> None:

@@ -213,17 +213,19 @@ ABLATIONS = (
         "Language",
         "GLUE sequence",
         "the six methods that do not require images",
-        {"paper": ("glue",), "cpu": ("glue",)},
+        {"paper": ("glue",), "cpu": ("fdu-mtl",)},
         TEXT_METHODS,
         ("acc", "bwt"),
         figure="dots",
         claims=(
-            Claim("SPECIAL has the highest ACC on {benchmark}", Best("acc")),
-            Claim("SPECIAL has the highest BWT on {benchmark}", Best("bwt")),
+            Claim("SPECIAL has the highest ACC on {benchmark}", Best("acc"), ("glue",)),
+            Claim("SPECIAL has the highest BWT on {benchmark}", Best("bwt"), ("glue",)),
+            Claim("SPECIAL has the highest ACC on {benchmark}", Best("acc"), ("fdu-mtl",), kind=ClaimKind.OURS),
+            Claim("SPECIAL has the highest BWT on {benchmark}", Best("bwt"), ("fdu-mtl",), kind=ClaimKind.OURS),
         ),
-        note="At scale cpu we use a bag-of-words model instead of DistilBERT, and MRPC instead of QQP. On held-out "
-        "data, FedAvg did not learn any of the three domains at this size, with no learning rate of the search, so "
-        "this comparison says little about the methods.",
+        note="Scale cpu has product reviews (FDU-MTL) and a bag-of-words model instead of GLUE and DistilBERT. GLUE is "
+        "not learned there: on held-out data no method of this study was on average better than the most frequent "
+        "class of each domain, with any point of its search, so comparing on it would say nothing about the methods.",
     ),
     Study(
         "language-minilm",

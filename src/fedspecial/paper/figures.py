@@ -89,22 +89,22 @@ def _dots(results: StudyResults) -> Iterator[StudyFigure]:
     """ACC and BWT of every method, ours and the published ones."""
     for benchmark in _with_runs(results):
         rows = [row for row in results.study.rows if results.measured(benchmark, row.key, None, "acc")]
+        beside = any(results.published(benchmark, row.key, None, key) for row in rows for key in ("acc", "bwt"))
         figure = Figure(figsize=(8.4, 1.3 + 0.36 * len(rows)), layout="constrained")
         panels = figure.subplots(1, 2, sharey=True)
         for axes, key in zip(panels, ("acc", "bwt"), strict=True):
             for at, row in enumerate(rows):
-                _dot(axes, results.measured(benchmark, row.key, None, key), at - 0.13, OURS, "o")
+                _dot(axes, results.measured(benchmark, row.key, None, key), at - 0.13 * beside, OURS, "o")
                 _dot(axes, results.published(benchmark, row.key, None, key), at + 0.17, PAPER, "D")
             axes.set_title(f"{metric(key).title} {UNITS[key]}")
             axes.grid(axis="y", visible=False)
         panels[0].set_yticks(range(len(rows)), [_label(row) for row in rows])
         panels[0].invert_yaxis()
-        for colour, mark, name in (
-            (OURS, "o", "ours"),
-            (PAPER, "D", "published (different data, model and scale)"),
-        ):
-            panels[1].plot([], [], mark, color=colour, markersize=5, label=name)
-        figure.legend(*panels[1].get_legend_handles_labels(), loc="outside lower center", ncols=2)
+        if beside:
+            names = ((OURS, "o", "ours"), (PAPER, "D", "published (different data, model and scale)"))
+            for colour, mark, name in names:
+                panels[1].plot([], [], mark, color=colour, markersize=5, label=name)
+            figure.legend(*panels[1].get_legend_handles_labels(), loc="outside lower center", ncols=2)
         label = results.label(benchmark)
         yield StudyFigure(_stem(results, benchmark), f"{label}: mean and standard deviation over seeds", figure)
 

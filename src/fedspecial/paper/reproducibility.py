@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fedspecial.paper.claims.base import FAILS, HOLDS, KIND_NOTES, RULE, TOO_FEW, UNDECIDED
+from fedspecial.paper.claims.base import FAILS, HOLDS, KIND_NOTES, RULE, TOO_FEW, UNDECIDED, UNTESTED
 from fedspecial.paper.page import Judged, Section, counts_lines, examined_claims, missing_lines, versions_line
 from fedspecial.paper.row_notes import settings_notes
 from fedspecial.paper.tables import markdown
@@ -22,8 +22,8 @@ def claims_file(sections: Sequence[Section]) -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
-def section_lines(section: Section) -> list[str]:
-    """A study at one scale, without a heading: its source, command, tables and claims."""
+def section_lines(section: Section, images: Sequence[str] = ()) -> list[str]:
+    """A study at one scale, without a heading: its source, command, tables, images and claims."""
     results, study, request = section.results, section.results.study, section.results.request
     seeds = ", ".join(map(str, request.seeds))
     lines = [
@@ -38,6 +38,8 @@ def section_lines(section: Section) -> list[str]:
         lines += [line, ""]
     for table in section.tables:
         lines += [f"**{table.title}**", "", markdown(table)]
+    for image in images:
+        lines += [image, ""]
     if study.note:
         lines += [study.note, ""]
     tested = [entry for entry in section.judged if entry[2].tested]
@@ -55,6 +57,7 @@ def _claims(judged: Judged) -> list[str]:
     lines = ["| claim | published | ours | verdict |", "|---|---|---|---|"]
     for text, claim, judgement in judged:
         note = KIND_NOTES[claim.kind]
-        cells = (text + (f" *({note})*" if note else ""), judgement.published, judgement.ours, MARKS[judgement.verdict])
+        verdict = MARKS[judgement.verdict] if judgement.tested else UNTESTED
+        cells = (text + (f" *({note})*" if note else ""), judgement.published, judgement.ours, verdict)
         lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     return lines

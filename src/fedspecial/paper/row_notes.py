@@ -13,6 +13,7 @@ from fedspecial.paper.common import FULL
 from fedspecial.paper.grid import GridPoint, StudyResults, merged_settings, tuned_settings
 from fedspecial.paper.spec import Row
 from fedspecial.paper.tuning import grids
+from fedspecial.report.warnings import DIVERGED
 
 NAMES = {("pfeddil", "signal"): "no auxiliary head"}
 """Settings whose values do not say by themselves what is left out."""
@@ -22,8 +23,18 @@ def note_of(results: StudyResults, point: GridPoint) -> str:
     """The note on a row, or "" if its method runs as it should; only for rows with runs."""
     if not results.runs[point]:
         return ""
-    if point.row.method == "srfdil":
-        return _replay_note(results, point)
+    own = _replay_note(results, point) if point.row.method == "srfdil" else _reduced_note(results, point)
+    return " ".join(filter(None, (own, _divergence_note(results, point))))
+
+
+def _divergence_note(results: StudyResults, point: GridPoint) -> str:
+    """The seeds with which the training diverged: their accuracies explain a mean and a spread that look odd."""
+    runs = results.runs[point].items()
+    seeds = [str(seed) for seed, run in runs if any(text.startswith(DIVERGED) for text in run.result.warnings)]
+    return f"The training diverged with seed {', '.join(seeds)}." if seeds else ""
+
+
+def _reduced_note(results: StudyResults, point: GridPoint) -> str:
     reduced = reduced_settings(results, point)
     if not reduced:
         return ""

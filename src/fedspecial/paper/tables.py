@@ -17,7 +17,7 @@ from fedspecial.report.comparison import MeanStd
 LEVELS = 9
 """Number of shades in a column, as in the paper: the best value is darkest."""
 
-
+UPPER_BOUNDS = ("joint",)
 MARKS = "¹²³⁴⁵⁶⁷⁸⁹"
 
 
@@ -36,6 +36,8 @@ class TableRow:
     seeds: tuple[int, ...] = ()
     mark: str = ""
     """Refers to a note under the table, which is about our runs."""
+    ranked: bool = True
+    """Whether the row is one of those that are compared; an upper bound is not."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +104,8 @@ def _runs_table(results: StudyResults, title: str, stem: str, points: Sequence[G
         cells = [results.measured(*coordinates, key) for key in keys]
         published = [results.published(*coordinates, key) for key in keys]
         mark = notes.mark(note_of(results, point))
-        rows.append(TableRow(label, (*cells, *published), tuple(results.runs[point]), mark))
+        seeds, ranked = tuple(results.runs[point]), point.row.method not in UPPER_BOUNDS
+        rows.append(TableRow(label, (*cells, *published), seeds, mark, ranked))
     used = [i for i in range(len(keys)) if any(row.cells[len(keys) + i] for row in rows)]
     kept = [*range(len(keys)), *(len(keys) + i for i in used)]
     published_columns = [
@@ -163,7 +166,7 @@ def levels(table: ReportTable) -> list[list[int]]:
     """The shade of each cell, from 1 (worst) to 9 (best), by rank in its column; 0 for empty or unranked cells."""
     shades = [[0] * len(table.columns) for _ in table.rows]
     for j, column in enumerate(table.columns):
-        values = [row.cells[j] for row in table.rows]
+        values = [row.cells[j] if row.ranked else None for row in table.rows]
         ranked = sorted({column.better * value.mean for value in values if value is not None})
         if not column.better or len(ranked) < 2:
             continue

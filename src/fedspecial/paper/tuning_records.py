@@ -112,6 +112,16 @@ def write_record(results: Path, search: Search, tried: Sequence[TriedPoint], ver
     return chosen
 
 
+def recorded_settings(results: Path, search: Search) -> Settings | None:
+    """The settings that a search chose according to its record, or None if it has none for the current grid."""
+    path = path_of(results, search.scale, search.benchmark)
+    found = _read(path)["methods"].get(search.method) if path.exists() else None
+    if found is None or found["seeds"] != list(grids().seeds) or found["holdout"] != grids().holdout:
+        return None
+    same = [point["settings"] for point in found["points"]] == list(search.points)
+    return dict(found["chosen"]) if same else None
+
+
 def _text(content: Mapping[str, Any]) -> str:
     """JSON with one line per point of a search, so that a change of a record can be read."""
     searched = []
@@ -131,6 +141,8 @@ def _read(path: Path) -> dict[str, Any]:
         current = json.loads(json.dumps(dict(SCALES[scale][benchmark].settings))) if known else None
         recorded = content["settings"]
         chosen = {method: dict(found["chosen"]) for method, found in content["methods"].items()}
+        if not all({"seeds", "holdout", "points"} <= found.keys() for found in content["methods"].values()):
+            raise ValueError
     except (ValueError, KeyError, TypeError, AttributeError):
         raise InputError(f"{path}: damaged or edited; delete it and run fedspecial study tune-all again") from None
     if recorded != current or not chosen:

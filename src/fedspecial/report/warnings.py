@@ -16,6 +16,8 @@ Missed = dict[int, tuple[float, float]]
 
 LEARNED = 0.05
 """A task counts as learned if its accuracy covers this share of the way from the most frequent class to 100 %."""
+DIVERGED = "the training diverged"
+"""How the warning about a run that diverged begins."""
 NO_SAMPLES = "it holds no samples of this task"
 """A client that has no data of a task is no fault of the run."""
 
@@ -59,14 +61,14 @@ def _diverged(events: Events, missed: Missed) -> str | None:
     for event in of_kind(events, "update_refused"):
         if "NaN or Inf" in event["reason"]:
             return (
-                f"the training diverged: from task {event['task']} on, clients sent values that are not finite; "
+                f"{DIVERGED}: from task {event['task']} on, clients sent values that are not finite; "
                 "try a smaller client_lr"
             )
     for task in missed:
         losses = [r["loss"] for r in of_kind(events, "round") if r["task"] == task and r["loss"] is not None]
         if losses and losses[-1] > 10 * max(losses[0], 1e-9):
             return (
-                f"the training diverged: the loss of task {task} grew from {losses[0]:.3g} to {losses[-1]:.3g}; "
+                f"{DIVERGED}: the loss of task {task} grew from {losses[0]:.3g} to {losses[-1]:.3g}; "
                 "try a smaller client_lr or server_lr"
             )
     return None

@@ -90,7 +90,7 @@ class FederationPlan:
         if resolved.method.simulation_only:
             raise InputError(f"method={resolved.method.name}: a reference method, which runs only in simulation")
         if resolved.config.bank_choice == "task":
-            raise InputError("bank_choice=task: an upper bound for simulations; predictions do not know the task")
+            raise InputError("bank_choice=task: a comparison for simulations; predictions do not know the task")
         if resolved.config.simulates_clients:
             raise InputError("latency, availability, drop_rate: only in simulations; real sites have real time")
         config, quorum = resolved.config, self.policy.quorum_size(resolved.config.clients_per_round)

@@ -43,7 +43,7 @@ class Rises:
     def judge(self, results: BenchmarkResults) -> Judgement:
         ours, line, theirs = _swept(results, self.row, self.key)
         if len(ours) < 2:
-            return Judgement(UNDECIDED, line, theirs)
+            return Judgement(UNDECIDED, NO_VALUE, theirs)
         curve = list(ours.values())
         gaps = [advantage(curve[-1], curve[0], self.sign)]
         gaps += [advantage(after, before, self.sign) for before, after in pairwise(curve)]
@@ -69,7 +69,7 @@ class Peaks:
     def judge(self, results: BenchmarkResults) -> Judgement:
         ours, line, theirs = _swept(results, self.row, self.key)
         if len(ours) < 3 or len(ours) < len(results.xs):
-            return Judgement(UNDECIDED, line, theirs)
+            return Judgement(UNDECIDED, line if len(ours) > 1 else NO_VALUE, theirs)
         first, *inner, last = ours.values()
         gaps = [advantage(values, end, self.sign) for values in inner for end in (first, last)]
         signs = directions(gaps)
