@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from fedspecial.paper.claims.base import FAILS, HOLDS, TOO_FEW, UNDECIDED, advantage
+import pytest
+
+from fedspecial.paper.claims.base import FAILS, HOLDS, TOO_FEW, UNDECIDED, BenchmarkResults, advantage
 from fedspecial.paper.claims.margins import AtLeast, OnAverage
 from fedspecial.paper.claims.methods import AtMost, Best, Better, NeverMore, Positive
 from fedspecial.paper.claims.sweeps import BetterSomewhere, NearBest, Peaks, Rises
-from fedspecial.paper.grid import SEEDS
+from fedspecial.paper.grid import SEEDS, StudyRequest, StudyResults
 from fedspecial.paper.registry import find
 
 
@@ -176,3 +178,21 @@ def test_an_average_without_a_common_seed_decides_nothing(results) -> None:
     judgement = OnAverage("acc", "special", "fedavg", 0.0, ("digit10",)).judge(results("main", values))
     assert judgement.verdict == UNDECIDED
     assert not judgement.tested
+
+
+def test_an_optional_benchmark_counts_only_if_one_of_the_two_rows_ran_on_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Digit-10: 5 above. On VLCS, 7 above gives 6 on average, a run of one row alone decides nothing."""
+    fedavg, special = seeds(60.0, 0.0), seeds(65.0, 0.01)
+    runs = {("digit10", "special"): special, ("digit10", "fedavg"): fedavg}
+    monkeypatch.setattr(StudyResults, "values", lambda self, name, row, x, key: runs.get((name, row), {}))
+    found = BenchmarkResults(StudyResults(find("main"), StudyRequest("main", "cpu"), {}, {}, {}), "digit10")
+    rule = OnAverage("acc", "special", "fedavg", 4.0, ("digit10",), ("vlcs",))
+    without = rule.judge(found)
+    assert without.verdict == HOLDS
+    assert "advantage +5.00" in without.ours
+    assert without.ours.endswith("; mean over Digit-10")
+    runs["vlcs", "special"] = seeds(67.0, 0.01)
+    assert not rule.judge(found).tested
+    runs["vlcs", "fedavg"] = fedavg
+    assert "advantage +6.00" in rule.judge(found).ours
+    assert rule.judge(found).ours.endswith("; mean over Digit-10, VLCS")

@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 
 from fedspecial.paper.claims.base import COUNTED, KIND_NOTES, UNTESTED, ClaimKind
-from fedspecial.paper.documentation import FIGURES, FOLDER, SUMMARY, documents
+from fedspecial.paper.documentation import FIGURES, documents
 from fedspecial.paper.grid import StudyRequest
 from fedspecial.paper.rates import record_rates
 from fedspecial.paper.registry import STUDIES
 from fedspecial.paper.reproducibility import MARKS
 from fedspecial.paper.run_records import write_records
+from fedspecial.paper.summary import FOLDER, SUMMARY
 from paper.study_factories import write_studies
 
 ROOT = Path(__file__).parents[2]
@@ -108,6 +109,22 @@ def test_a_recorded_sweep_of_the_theory_is_shown_and_copied_as_it_is(tmp_path: P
     copied = tmp_path / "theory" / "theory-lam.json"
     assert copied.read_bytes() == (source / "theory" / "theory-lam.json").read_bytes()
     assert "The drift is proportional to 1/λ" in documents(tmp_path).pages[f"{FOLDER}/theory.md"]
+
+
+def test_the_summary_has_one_row_per_claim_with_the_benchmarks_by_verdict(made: dict[str, str]) -> None:
+    """Two seeds decide nothing, except what holds by construction, which has no row."""
+    rows = [line.strip("| ").split(" | ") for line in made[SUMMARY].splitlines() if line.startswith("| ")]
+    claims = [row for row in rows if f"([`main`]({FOLDER}/main.md))" in row[0] and len(row) == 4]
+    forgets = [row for row in claims if row[0].startswith("SPECIAL forgets less than FedAvg")]
+    assert [row[1:] for row in forgets] == [["–", "–", "too few seeds: Digit-10, PACS"]]
+    assert not any("no more to clients" in row[0] for row in rows)
+
+
+def test_a_claim_about_no_benchmark_has_yes_in_the_column_of_its_verdict() -> None:
+    text = documents(ROOT / "results").pages[SUMMARY]
+    link = f"([`theory`]({FOLDER}/theory.md))"
+    assert f"| The drift is proportional to 1/λ {link} | yes | – | – |" in text
+    assert f"T^(−1/2) {link} | – | yes | – |" in text
 
 
 def test_the_summary_is_short(made: dict[str, str]) -> None:

@@ -15,6 +15,7 @@ import pytest
 from fedspecial.metrics.matrix import average_accuracy, backward_transfer
 from fedspecial.paper.grid import StudyRequest
 from fedspecial.paper.report import read_results, write_report
+from fedspecial.paper.settings_table import NOTHING_RECORDED
 from fedspecial.paper.tables import LEVELS, Column, ReportTable, TableRow, csv_text, latex, levels, markdown, tables_of
 from fedspecial.report.comparison import MeanStd
 from paper.study_factories import NO_RECORDS, write_studies
@@ -124,9 +125,9 @@ def test_an_unfinished_study_is_reported(studies: Path, tmp_path: Path) -> None:
 
 
 def test_settings_without_a_recorded_search_are_noted_beside_the_numbers(written: Path) -> None:
-    note = "Digit-10: no search for settings was recorded; every method has the values of its preset."
-    assert note in (written / "index.html").read_text()
-    assert f"\n{note}\n" in (written / "REPRODUCIBILITY.md").read_text()
+    page = (written / "index.html").read_text()
+    assert page.count(NOTHING_RECORDED.replace("'", "&#x27;")) == page.count('<table class="settings">') > 0
+    assert f"\n{NOTHING_RECORDED}\n" in (written / "REPRODUCIBILITY.md").read_text()
 
 
 def test_a_directory_without_studies_is_refused(tmp_path: Path) -> None:

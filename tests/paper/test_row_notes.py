@@ -12,7 +12,7 @@ from fedspecial.paper.common import FULL
 from fedspecial.paper.grid import GridPoint, StudyRequest, StudyResults, Tuning, collect, grid_points, merged_settings
 from fedspecial.paper.metrics import FinishedRun
 from fedspecial.paper.registry import find
-from fedspecial.paper.row_notes import note_of, settings_notes
+from fedspecial.paper.row_notes import note_of
 from fedspecial.paper.spec import Row
 from fedspecial.paper.tables import latex, markdown, tables_of
 from fedspecial.report.warnings import DIVERGED
@@ -101,15 +101,6 @@ def test_a_row_refers_to_its_note_under_the_table(sample: FinishedRun) -> None:
     assert f"{marked['FedCIL']} Cut down for a CPU: " in lines[-9]
     assert [row.mark for row in table.part(published=True).rows if row.mark] == []
     assert r"\par{\footnotesize $^1$ Cut down for a CPU: server\_iterations 5 (default 50)" in latex(table)
-
-
-def test_the_settings_that_a_search_chose_are_shown_with_their_source(sample: FinishedRun) -> None:
-    tuning: Tuning = {("cpu", "digit10"): {"special": {"client_lr": 0.05, "lam": 0.1}, "fedavg": {"client_lr": 0.1}}}
-    (line,) = settings_notes(results_of(sample, tuning=tuning))
-    assert line.startswith("Digit-10: settings from searches of equal size on held-out training data: ")
-    assert "special (client_lr 0.05, lam 0.1)" in line
-    assert "fedprox, fedcil" in line.partition("; ")[2]
-    assert line.endswith("values of the preset, no search was recorded.")
 
 
 def test_every_swept_point_of_a_study_can_have_notes() -> None:

@@ -9,8 +9,9 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from fedspecial.paper.documentation import FIGURES, FOLDER, SUMMARY, documents
+from fedspecial.paper.documentation import FIGURES, documents
 from fedspecial.paper.sizes import read_sizes, with_sizes
+from fedspecial.paper.summary import FOLDER, SUMMARY
 
 ROOT = Path(__file__).parents[2]
 SCIENCE = ROOT / "docs" / "science"

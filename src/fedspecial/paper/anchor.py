@@ -23,8 +23,10 @@ ROWS = (
 )
 WITHOUT_SAMPLES = tuple(row.key for row in ROWS if row.method != "srfdil")
 DEVELOPMENT = ("digits-shift", "heart", "digit10", "digit10-transposed", "pacs")
-CONFIRMATION = ("gas-drift", "spoken-digits", "fdu-mtl", "cifar100", "vlcs", "dn4il")
-IMAGES = ("digits-shift", "digit10", "digit10-transposed", "pacs", "cifar100", "vlcs", "dn4il")
+WITHOUT_DATA = ("vlcs", "dn4il")
+"""Data sets whose images cannot be had everywhere; the averages are over the others where these are missing."""
+CONFIRMATION = ("gas-drift", "spoken-digits", "fdu-mtl", "cifar100", *WITHOUT_DATA)
+IMAGES = ("digits-shift", "digit10", "digit10-transposed", "pacs", "cifar100", *WITHOUT_DATA)
 NAME_BYTES = 64
 """The bank's messages have the statistics apart from the weights: the same numbers, under two names."""
 
@@ -61,17 +63,19 @@ GOALS = (
 
 def averages(benchmarks: tuple[str, ...]) -> tuple[Claim, ...]:
     """The goals about averages over benchmarks; each is judged once, with the first benchmark."""
-    images = tuple(name for name in benchmarks if name in IMAGES)
+    required = tuple(name for name in benchmarks if name not in WITHOUT_DATA)
+    optional = tuple(name for name in benchmarks if name in WITHOUT_DATA)
+    images = tuple(name for name in required if name in IMAGES)
     return (
         Claim(
             "On average over the image streams, SPECIAL+ is at least 4 points of ACC above tuned SPECIAL",
-            OnAverage("acc", PLUS, "special", 4.0, images),
+            OnAverage("acc", PLUS, "special", 4.0, images, optional),
             benchmarks[:1],
             kind=OURS,
         ),
         Claim(
             "On average, the BWT of SPECIAL+ is no worse than that of tuned SPECIAL",
-            OnAverage("bwt", PLUS, "special", 0.0, benchmarks),
+            OnAverage("bwt", PLUS, "special", 0.0, required, optional),
             benchmarks[:1],
             kind=OURS,
         ),

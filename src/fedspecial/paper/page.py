@@ -25,7 +25,7 @@ from fedspecial.paper.claims.base import (
 )
 from fedspecial.paper.grid import StudyResults
 from fedspecial.paper.planning import supports
-from fedspecial.paper.row_notes import settings_notes
+from fedspecial.paper.settings_table import as_html, settings_table
 from fedspecial.paper.tables import LEVELS, ReportTable, levels, number
 from fedspecial.report.heatmap import style_sheet
 
@@ -160,7 +160,7 @@ def _section(section: Section, out: Path) -> str:
         f"{results.finished} of {results.wanted} runs finished.</p>",
         f'<code class="command">{escape(request.command)}</code>',
         *(f'<p class="missing">{escape(line)}</p>' for line in missing_lines(results)),
-        *(f'<p class="about">{escape(line)}</p>' for line in settings_notes(results)),
+        as_html(settings) if (settings := settings_table(results)) else "",
         *(_pair(table) for table in section.tables),
         *(_figure(figure) for figure in section.figures),
         f'<p class="note">{escape(study.note)}</p>' if study.note else "",

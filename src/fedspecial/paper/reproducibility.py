@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from fedspecial.paper.claims.base import FAILS, HOLDS, KIND_NOTES, RULE, TOO_FEW, UNDECIDED, UNTESTED
 from fedspecial.paper.page import Judged, Section, counts_lines, examined_claims, missing_lines, versions_line
-from fedspecial.paper.row_notes import settings_notes
+from fedspecial.paper.settings_table import as_markdown, settings_table
 from fedspecial.paper.tables import markdown
 
 MARKS = {HOLDS: "✓ holds", FAILS: "✗ does not hold", UNDECIDED: "? undecided at this scale", TOO_FEW: "? too few seeds"}
@@ -32,10 +32,10 @@ def section_lines(section: Section, images: Sequence[str] = ()) -> list[str]:
         f"    {request.command}",
         "",
     ]
-    for line in missing_lines(results):
-        lines += [line, ""]
-    for line in settings_notes(results):
-        lines += [line, ""]
+    if missing := missing_lines(results):
+        lines += [*(f"- {line}" for line in missing), ""]
+    if settings := settings_table(results):
+        lines += [*as_markdown(settings), ""]
     for table in section.tables:
         lines += [f"**{table.title}**", "", markdown(table)]
     for image in images:

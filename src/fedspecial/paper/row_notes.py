@@ -1,8 +1,7 @@
-"""What was done for each method, said beside its numbers: where its settings come from, and how it was cut down."""
+"""What was done for each method, said beside its numbers: how it was cut down, what it stores, whether it diverged."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import fields
 from statistics import fmean
 from typing import Any
@@ -10,9 +9,9 @@ from typing import Any
 from fedspecial import methods
 from fedspecial.methods.srfdil import SrFdil
 from fedspecial.paper.common import FULL
-from fedspecial.paper.grid import GridPoint, StudyResults, merged_settings, tuned_settings
+from fedspecial.paper.grid import GridPoint, StudyResults, merged_settings
+from fedspecial.paper.settings_table import shown
 from fedspecial.paper.spec import Row
-from fedspecial.paper.tuning import grids
 from fedspecial.report.warnings import DIVERGED
 
 NAMES = {("pfeddil", "signal"): "no auxiliary head"}
@@ -41,7 +40,7 @@ def _reduced_note(results: StudyResults, point: GridPoint) -> str:
     texts = []
     for key, (value, default) in reduced.items():
         name = NAMES.get((point.row.method, key))
-        text = f"`{key}` {_shown(value)} (default {_shown(default)})"
+        text = f"`{key}` {shown(value)} (default {shown(default)})"
         texts.append(f"{name}, {text}" if name else text)
     return f"Cut down for a CPU: {'; '.join(texts)}."
 
@@ -78,30 +77,3 @@ def _replay_note(results: StudyResults, point: GridPoint) -> str:
 def _mean(results: StudyResults, point: GridPoint, key: str) -> float | None:
     values = results.values(point.benchmark, point.row.key, point.x, key)
     return fmean(values.values()) if values else None
-
-
-def settings_notes(results: StudyResults) -> list[str]:
-    """Where the settings of the methods come from, one line per benchmark with runs."""
-    scale, lines = results.request.scale, []
-    for benchmark in results.benchmarks:
-        used = {p.row.method: p for p, found in results.runs.items() if p.benchmark == benchmark and found}
-        tuned = {name: tuned_settings(results.study, point, scale, results.tuning) for name, point in used.items()}
-        chosen = [f"{name} ({_listed(settings)})" for name, settings in tuned.items() if settings is not None]
-        rest = [name for name, settings in tuned.items() if settings is None]
-        if chosen:
-            source = grids().settings_from.get(benchmark)
-            where = f" of {results.label(source)}" if source else ""
-            text = f"settings from searches of equal size on held-out training data{where}: {', '.join(chosen)}"
-            text += f"; {', '.join(rest)}: values of the preset, no search was recorded" if rest else ""
-        else:
-            text = "no search for settings was recorded; every method has the values of its preset"
-        lines += [f"{results.label(benchmark)}: {text}."] if used else []
-    return lines
-
-
-def _listed(settings: Mapping[str, Any]) -> str:
-    return ", ".join(f"{key} {_shown(value)}" for key, value in settings.items())
-
-
-def _shown(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, (int, float)) else str(value)

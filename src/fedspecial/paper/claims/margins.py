@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from statistics import fmean
 
 from fedspecial.metrics.statistics import directions
@@ -40,19 +40,28 @@ class AtLeast:
 @dataclass(frozen=True)
 class OnAverage:
     """The same for the mean over several benchmarks; only seeds with which both rows ran on all of them count,
-    so nothing is decided where a benchmark is missing."""
+    so nothing is decided where a benchmark is missing. Optional ones, whose data may not be there, count if one of the
+    two rows ran on them."""
 
     key: str
     row: str
     than: str
     margin: float
     benchmarks: tuple[str, ...]
+    optional: tuple[str, ...] = ()
 
     def judge(self, results: BenchmarkResults) -> Judgement:
-        return _judged(results, self, *(self._means(results, row) for row in (self.row, self.than)))
+        averaged = [*self.benchmarks, *(name for name in self.optional if self._has_run(results, name))]
+        one, other = (self._means(results, row, averaged) for row in (self.row, self.than))
+        found = _judged(results, self, one, other)
+        labels = ", ".join(results.study_results.label(name) for name in averaged)
+        return replace(found, ours=f"{found.ours}; mean over {labels}") if found.tested else found
 
-    def _means(self, results: BenchmarkResults, row: str) -> dict[int, float]:
-        found = [results.study_results.values(name, row, None, self.key) for name in self.benchmarks]
+    def _has_run(self, results: BenchmarkResults, benchmark: str) -> bool:
+        return any(results.study_results.values(benchmark, row, None, self.key) for row in (self.row, self.than))
+
+    def _means(self, results: BenchmarkResults, row: str, averaged: Sequence[str]) -> dict[int, float]:
+        found = [results.study_results.values(name, row, None, self.key) for name in averaged]
         seeds = set.intersection(*(set(values) for values in found)) if found else set()
         return {seed: fmean(values[seed] for values in found) for seed in sorted(seeds)}
 
