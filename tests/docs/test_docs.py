@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import fedspecial
 from fedspecial import methods
 from fedspecial.config import Config
 
@@ -23,6 +24,12 @@ def test_every_word_of_a_run_is_explained() -> None:
     assert set(Config.model_fields) <= explained
     for name in methods.names():
         assert {field.name for field in fields(methods.find(name))} <= explained
+
+
+def test_every_public_name_is_on_the_api_page() -> None:
+    page = (ROOT / "docs" / "reference" / "api.md").read_text(encoding="utf-8")
+    shown = set(re.findall(r"^::: fedspecial\.(\w+)$", page, re.MULTILINE))
+    assert shown == set(fedspecial.__all__) - {"__version__"}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -47,8 +54,6 @@ def test_the_example_with_own_data_runs(tmp_path: Path) -> None:
 
 
 def test_the_example_with_an_own_method_runs(tmp_path: Path) -> None:
-    import fedspecial
-
     result = fedspecial.run(
         "digits-shift", method=f"{ROOT / 'examples' / 'own_method.py'}:Fading", fade=0.5, cap=120, rounds=1,
         domains="paper,neon", model="logistic", width=None, local_epochs=1, min_per_client=2, out=tmp_path / "run",

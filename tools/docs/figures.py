@@ -89,8 +89,9 @@ def federated_domain_incremental() -> Figure:
             x = left + 0.03 + 1.0 * seen
             known = seen <= task
             box(axes, x, 0.32, 0.92, 0.36, shade if known else GREY)
-            text = f"test {name[-1]}" if known else "not yet"
-            axes.text(x + 0.46, 0.5, text, ha="center", va="center", fontsize=9, color=shade if known else GREY)
+            axes.text(
+                x + 0.46, 0.5, f"test {name[-1]}", ha="center", va="center", fontsize=9, color=shade if known else GREY
+            )
         if task:
             arrow(axes, (left - 0.95, 3.91), (left + 0.5, 3.91), DOMAINS[task - 1][2])
             axes.text(left - 0.22, 4.02, f"$\\theta_{task}$", ha="center", fontsize=11, color=DOMAINS[task - 1][2])
@@ -102,7 +103,7 @@ def federated_domain_incremental() -> Figure:
             1.0,
             "circles: clients; filled ones take part in this round. Bars: data; earlier data is no longer available.",
         ),
-        (0.1, "after each task, the model is tested on all domains learned so far"),
+        (0.1, "after each task, the model is tested on all domains; grey: not learned yet"),
     )
     for y, text in captions:
         axes.text(0.28, y, text, fontsize=8.5, color=INK)

@@ -43,9 +43,11 @@ class AsynchronySettings(BaseModel):
         "polynomial",
         description="Weight of an update that is τ versions old: 1, (1+τ)^−a, or 1/(1+a·(τ−b)) from b versions on.",
     )
-    staleness_exponent: NonNegative = Field(0.5, description="a of staleness=polynomial and of hinge.")
+    staleness_exponent: NonNegative = Field(
+        0.5, description="The exponent a of staleness=polynomial, the slope a of hinge."
+    )
     staleness_hinge: NonNegative = Field(
-        4.0, description="b of staleness=hinge: up to so many versions the weight is 1."
+        4.0, description="The limit b of staleness=hinge: up to so many versions the weight is 1."
     )
     max_staleness: Annotated[int, Field(ge=0)] | None = Field(
         None, description="Updates that are more versions old than this are not used; no limit if not set."

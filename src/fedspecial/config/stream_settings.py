@@ -29,15 +29,15 @@ class StreamSettings(BaseModel):
     )
     blend_rounds: Count | None = Field(
         None,
-        description="stream=blended: rounds around a border in which the share of the new domain grows; half of rounds "
-        "if not set.",
+        description="Rounds around a border in which the share of the new domain grows (stream=blended); half of "
+        "rounds if not set.",
     )
     stagger_rounds: Count | None = Field(
         None,
-        description="stream=staggered: rounds around a border in which the clients change; half of rounds if not set.",
+        description="Rounds around a border in which the clients change (stream=staggered); half of rounds if not set.",
     )
     repeats: Count | None = Field(
-        None, description="stream=recurring: how often the list of domains is learned; 2 if not set."
+        None, description="How often the list of domains is learned (stream=recurring); 2 if not set."
     )
     detect: Detector = Field(
         "none",
