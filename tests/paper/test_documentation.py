@@ -76,6 +76,13 @@ def test_the_page_of_a_study_shows_its_figures_of_the_records(records: Path) -> 
     assert sorted(shown) == sorted(stems)
 
 
+def test_a_sweep_with_one_value_has_a_page_and_no_figure(records: Path) -> None:
+    """The runs of `main` are the default values of `rounds`."""
+    found = documents(records)
+    assert f"{FOLDER}/rounds.md" in found.pages
+    assert not [figure.stem for figure in found.figures if figure.stem.startswith("rounds-")]
+
+
 def test_the_pages_do_not_depend_on_the_data_of_the_machine(
     records: Path, made: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -54,7 +54,12 @@ def documents(records: Path) -> Documents:
 
 
 def _figures(section: Section) -> list[StudyFigure]:
-    return figures_of(section.results) if section.results.study.figure in DRAWN else []
+    """None for a sweep of which only one value was run: a point shows no course."""
+    results = section.results
+    swept = {point.x for point, found in results.runs.items() if found}
+    if results.study.figure not in DRAWN or (results.study.sweep is not None and len(swept) < 2):
+        return []
+    return figures_of(results)
 
 
 def _sections(study: Study, records: Path, tuning: Tuning, recorded: RunRecords) -> list[Section]:

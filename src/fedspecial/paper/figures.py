@@ -90,7 +90,9 @@ def _dots(results: StudyResults) -> Iterator[StudyFigure]:
     for benchmark in _with_runs(results):
         rows = [row for row in results.study.rows if results.measured(benchmark, row.key, None, "acc")]
         beside = any(results.published(benchmark, row.key, None, key) for row in rows for key in ("acc", "bwt"))
-        figure = Figure(figsize=(8.4, 1.3 + 0.36 * len(rows)), layout="constrained")
+        longest = max((len(row.label) for row in rows), default=0)
+        width = 8.4 + 0.07 * max(0, longest - 30)  # the panels stay wide enough for their titles
+        figure = Figure(figsize=(width, 1.3 + 0.36 * len(rows)), layout="constrained")
         panels = figure.subplots(1, 2, sharey=True)
         for axes, key in zip(panels, ("acc", "bwt"), strict=True):
             for at, row in enumerate(rows):

@@ -76,6 +76,8 @@ def _judged(
     if not gap:
         return Judgement(verdict_of([beyond], holds=False, fails=False), NO_VALUE, NO_VALUE)
     values = [shown(MeanStd.of(found.values()), digits) for found in (one, other)]
-    interval = shown_interval(gap, digits)
-    line = f"{values[0]} vs. {values[1]} ({results.label(rule.than)})" + (f"; advantage {interval}" if interval else "")
+    line = f"{values[0]} vs. {values[1]} ({results.label(rule.than)})"
+    if interval := shown_interval(gap, digits):
+        seeds = ", ".join(f"{difference:+.{digits}f}" for difference in gap).replace("-", "−")
+        line += f"; advantage {interval}; by seed {seeds}"
     return Judgement(verdict_of([beyond], holds=sign == 1, fails=sign == -1), line, NO_VALUE)
