@@ -92,8 +92,19 @@ def test_nothing_is_replaced_and_nothing_damaged_is_restored(interrupted: Path, 
                 new.addfile(member, old.extractfile(member))
             new.addfile(tarfile.TarInfo(name), io.BytesIO())
         assert complaint in cli("restore", changed, tmp_path / "b").output.replace("\n", " ")
+    scratched = bytearray(data)
+    scratched[len(data) // 2 : len(data) // 2 + 64] = b"\xff" * 64
+    (tmp_path / "scratched.tar.gz").write_bytes(scratched)
+    assert "Error: " in cli("restore", tmp_path / "scratched.tar.gz", tmp_path / "a").stderr
+    assert "cannot be read (No such file" in cli("restore", tmp_path / "absent.tar.gz", tmp_path / "a").output
     assert not (tmp_path / "a").exists()
     assert not (tmp_path / "b").exists()
+
+
+def test_a_backup_is_not_written_into_the_folder_whose_next_backup_would_contain_it(interrupted: Path) -> None:
+    inside = interrupted / "run" / "monday.tar.gz"
+    assert "the next backup would contain it" in cli("backup", interrupted / "run", inside).output.replace("\n", " ")
+    assert not inside.exists()
 
 
 def test_a_site_can_delete_what_it_stored_and_is_told_what_remains(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import ssl
 import threading
 from collections.abc import Iterator
@@ -10,12 +11,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from flwr.common.config import parse_config_args
+from typer.testing import CliRunner
 
+from fedspecial.cli.main import app as cli
 from fedspecial.errors import InputError
 from fedspecial.flower.ops import check_site as module
 from fedspecial.flower.ops.check_site import check_site
 from fedspecial.flower.ops.new_app import write_app
 from fedspecial.flower.ops.pki import make_authority, make_node_key, make_server_identity
+from fedspecial.flower.ops.supernode_arguments import check_arguments, parse_node_config
 
 
 @pytest.fixture
@@ -45,7 +50,8 @@ def data(tmp_path: Path) -> Path:
 
 
 def node_config(data: Path, **more: str) -> str:
-    return " ".join([f"site=north data={data} state={data.parent / 'state'}", *(f"{k}={v}" for k, v in more.items())])
+    given = {"site": "north", "data": data, "state": data.parent / "state", **more}
+    return " ".join(f'{key}="{value}"' for key, value in given.items())
 
 
 def test_a_site_that_is_ready(app: Path, data: Path, tmp_path: Path) -> None:
@@ -80,8 +86,63 @@ def test_each_fault_is_named(app: Path, data: Path, tmp_path: Path, monkeypatch:
     policy.write_text("mehtods: [fedavg]")
     (line,) = [t for t in check_site(node_config(data, policy=str(policy))).failed if t.startswith("policy")]
     assert "mehtods" in line
-    with pytest.raises(InputError, match="expected key=value"):
+    with pytest.raises(InputError, match='"north" is not KEY=VALUE'):
         check_site("north")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("site=north", 'site=north: text needs double quotes: site="north"'),
+        ('site="north data="/srv/scans"', "is not KEY=VALUE, or a quotation mark is missing"),
+        ('site="north" policy', '"policy" is not KEY=VALUE'),
+        ("nothing.toml", "nothing.toml: cannot be read"),
+    ],
+)
+def test_a_node_config_is_accepted_only_if_the_supernode_accepts_it(
+    text: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Flower answers these with a traceback, or leaves a part of them out."""
+    with pytest.raises(InputError, match=re.escape(message)):
+        check_site(text)
+    for command in (["check-site", "--node-config", text], ["supernode", "--insecure", "--node-config", text]):
+        done = CliRunner().invoke(cli, ["flower", *command])
+        assert done.exit_code == 2
+        assert message in done.output
+
+
+def test_the_node_config_is_what_flower_reads(data: Path, tmp_path: Path) -> None:
+    text = f"{node_config(data)} device='cpu' gpus=1 share=0.5 on=true"
+    assert parse_node_config(text) == parse_config_args([text])
+    (tmp_path / "node.toml").write_text('site = "north"\ngpus = 1\n')
+    file = str(tmp_path / "node.toml")
+    assert parse_node_config(file) == parse_config_args([file])
+
+
+def test_a_misspelt_policy_is_no_silent_default(data: Path) -> None:
+    """Without its policy, a site would take part under the defaults."""
+    (line,) = [text for text in check_site(node_config(data, polcy="strict.yaml", gpus="1")).failed]
+    assert line == "node config: unknown key 'polcy' (did you mean 'policy'?)"
+    assert check_arguments(["--node-config", 'site="north" polcy="strict.yaml"']) == [line]
+
+
+def test_the_supernode_is_not_started_with_a_key_that_it_cannot_use(tmp_path: Path) -> None:
+    key = make_node_key(tmp_path / "keys", "north")
+    key.private.chmod(0o640)
+    (tmp_path / "text").write_text("no key")
+    (tmp_path / "text").chmod(0o600)
+    for option, value, message in (
+        ("--auth-supernode-private-key", tmp_path / "absent", "the private key cannot be read (No such file"),
+        ("--auth-supernode-private-key", key.private, "others can read it; chmod 600"),
+        ("--auth-supernode-private-key", tmp_path / "text", "not a private key in OpenSSH format"),
+        ("--root-certificates", tmp_path / "absent", "there is no such file"),
+    ):
+        for arguments in ([option, str(value)], [f"{option}={value}"]):
+            done = CliRunner().invoke(cli, ["flower", "supernode", *arguments])
+            assert done.exit_code == 2
+            assert message in done.output
+    key.private.chmod(0o600)
+    assert check_arguments(["--insecure", "--auth-supernode-private-key", str(key.private)]) == []
 
 
 @pytest.fixture

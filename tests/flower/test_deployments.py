@@ -98,8 +98,10 @@ def test_an_error_of_the_server_reaches_the_user(tmp_path: Path) -> None:
 
 
 def demo(folder: Path) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "fedspecial.cli.main", "flower", "demo", "--out", str(folder)]
-    return subprocess.Popen(command, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    command = [sys.executable, "-m", "fedspecial.cli.main", "flower", "demo", "--out", folder.name]
+    return subprocess.Popen(
+        command, cwd=folder.parent, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
 
 
 def started_in(folder: Path) -> list[str]:
@@ -122,6 +124,7 @@ def test_the_demo_trains_two_tasks_and_stops_all_processes(tmp_path: Path) -> No
     for text in ("4 of 4 sites", "accuracy after neon", "after paper: published", "intact, head"):
         assert text in shown
     assert not started_in(tmp_path / "demo")
+    assert sorted(path.name for path in (tmp_path / "demo" / "sites").iterdir()) == sorted(SITES)
     more = {"cap": 300, "width": 8, "min_per_client": 10, "alpha": 1.0, "client_lr": 0.1}
     assert finished(tmp_path / "demo" / "run")["model_sha256"] == alone(tmp_path, SITES, more, local_epochs=5.0)
 

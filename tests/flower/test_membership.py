@@ -201,3 +201,19 @@ def test_bad_changes_are_refused_in_one_line_and_leave_nothing(tmp_path: Path) -
         request_change(detected, "task_added", "second")
     with pytest.raises(InputError, match="not the run directory of a federation"):
         request_change(tmp_path, "task_added", "x")
+
+
+def test_a_damaged_list_of_members_is_named(tmp_path: Path) -> None:
+    grid = grid_of(tmp_path)
+    run = federate(tmp_path, grid=grid, sites="north", tasks="first", rounds=1)
+    content = (run / "federation.json").read_text()
+    for damaged in (content[:20], "[1]", '{"format": 3}', ""):
+        (run / "federation.json").write_text(damaged)
+        with pytest.raises(InputError, match=r"federation\.json: cut off or changed .*restore it"):
+            request_change(run, "task_added", "second")
+    (run / "federation.json").write_text(content)
+    request_change(run, "task_added", "second")
+    (request,) = (run / "changes").iterdir()
+    request.write_text('{"change": ')
+    with pytest.raises(InputError, match=rf"{request.name}: cut off or changed"):
+        federate(tmp_path, grid=grid, sites="north", tasks="first", rounds=1)

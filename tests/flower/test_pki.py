@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key, load_ssh_public_key
+from typer.testing import CliRunner
 
+from fedspecial.cli.main import app
 from fedspecial.errors import InputError
 from fedspecial.flower.ops.pki import Authority, ServerIdentity, make_authority, make_node_key, make_server_identity
 
@@ -100,3 +102,68 @@ def test_a_key_of_another_authority_is_refused(tmp_path: Path) -> None:
 def test_an_invalid_host_is_refused(tmp_path: Path, host: str) -> None:
     with pytest.raises(InputError, match="host="):
         make_server_identity(tmp_path, make_authority(tmp_path), hosts=[host])
+
+
+# --- the command ------------------------------------------------------------------------------------------------
+
+
+def keys(folder: Path, *arguments: str) -> str:
+    """Output of ``fedspecial flower keys``, which must not be a traceback."""
+    done = CliRunner().invoke(app, ["flower", "keys", str(folder), *arguments])
+    assert done.exit_code in (0, 2), done.output
+    return done.output
+
+
+def test_a_site_that_comes_while_the_authority_is_offline_trusts_the_same_one(tmp_path: Path) -> None:
+    """A second authority would be refused by all sites, and the new site would refuse the server."""
+    folder = tmp_path / "keys"
+    keys(folder, "--host", "link.example.org", "--node", "north")
+    (folder / "authority").rename(tmp_path / "offline")
+    assert "register east.pub" in keys(folder, "--node", "east")
+    assert not (folder / "authority").exists()
+    assert (folder / "east" / "ca.pem").read_bytes() == (folder / "server" / "ca.pem").read_bytes()
+
+
+def test_the_server_s_certificate_is_never_of_a_second_authority(tmp_path: Path) -> None:
+    folder = tmp_path / "keys"
+    keys(folder, "--node", "north")
+    (folder / "authority").rename(tmp_path / "offline")
+    for name in ("server.pem", "server.key"):
+        (folder / "server" / name).unlink()
+    assert "put the folder 'authority' back" in keys(folder, "--host", "link.example.org")
+    assert not (folder / "authority").exists()
+    assert not (folder / "server" / "server.pem").exists()
+    (tmp_path / "offline").rename(folder / "authority")
+    keys(folder, "--host", "link.example.org")
+    identity = ServerIdentity(*(folder / "server" / name for name in ("ca.pem", "server.pem", "server.key")))
+    assert shake(identity, folder / "north" / "ca.pem", "link.example.org") == "TLSv1.3"
+
+
+def test_without_the_authority_copies_that_differ_are_named(tmp_path: Path) -> None:
+    folder = tmp_path / "keys"
+    keys(folder, "--node", "north")
+    make_authority(tmp_path / "other").certificate.rename(folder / "north" / "ca.pem")
+    (folder / "authority").rename(tmp_path / "offline")
+    assert "server/ca.pem: another certificate than" in keys(folder, "--node", "east")
+    assert not (folder / "east").exists()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--host", "http://link:1"),
+        ("--node", "north", "--node", "a b"),
+        ("--node", "north", "--node", "north"),
+        ("--node", "north", "--node", "server"),
+    ],
+)
+def test_a_command_with_a_mistake_creates_nothing_so_that_it_can_be_repeated(
+    arguments: tuple[str, ...], tmp_path: Path
+) -> None:
+    assert "Error: " in keys(tmp_path / "keys", *arguments)
+    assert not (tmp_path / "keys").exists()
+
+
+def test_a_file_in_the_place_of_the_folder_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    assert "cannot be written (Not a directory)" in keys(tmp_path / "file", "--node", "north")

@@ -162,3 +162,26 @@ def test_a_checkpoint_that_does_not_name_its_members_is_refused_with_members(
     assert (run / "audit.jsonl").read_bytes() == before
     roll_back(run, parse_position("1/1"), "why")
     assert "kept" not in lines(run, "rollback")[0]
+
+
+def test_a_task_that_was_added_by_mistake_is_undone_without_losing_a_round(tmp_path: Path) -> None:
+    """No site has its samples, so no round of it can be finished, and the run is still at its beginning."""
+    grid = grid_of(tmp_path)
+    before = finished(run := federate(tmp_path, grid=grid, **KEEP))
+    request_change(run, "task_added", "thrid")
+    with pytest.raises(InputError, match=r"task 3: no site has samples of 'thrid'.*rollback .*/run --to 3/0 --members"):
+        federate(tmp_path, grid=grid, **KEEP)
+    with pytest.raises(InputError, match="--to 3/0: the run is there already"):
+        roll_back(run, parse_position("3/0"), "a slip")
+    shown = " ".join(back(run, "3/0", "--members").split())
+    assert shown.startswith("undone: task added: thrid (request it again if it is still wanted)")
+    assert lines(run, "rollback")[0]["undone"] == [{"change": "task_added", "name": "thrid"}]
+    assert not lines(run, "rollback")[0]["withdrawn"]
+    with pytest.raises(InputError, match="--to 3/0: the run is there already"):
+        roll_back(run, parse_position("3/0"), "again", members=True)
+    federate(tmp_path, grid=grid, **KEEP)
+    assert finished(run)["model_sha256"] == before["model_sha256"]
+    request_change(run, "task_added", "third")
+    federate(tmp_path, grid=grid, **KEEP)
+    assert len(finished(run)["matrix"]) == 3
+    assert verify(run / "audit.jsonl", finished(run)["audit_head"]).intact

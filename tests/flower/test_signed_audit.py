@@ -77,11 +77,23 @@ def test_a_line_without_or_with_a_foreign_signature_is_named(run: Path, tmp_path
 
 
 def test_a_log_is_not_continued_with_another_key(run: Path) -> None:
-    (run / "signing.key").unlink()
+    for name in ("signing.key", "signing.pub"):
+        (run / name).unlink()
     with pytest.raises(InputError, match="signed with another key"):
         AuditLog(run / "audit.jsonl", open_signer(run))
     with pytest.raises(InputError, match="signed with another key"):
         AuditLog(run / "audit.jsonl")
+
+
+def test_a_lost_key_is_named_and_not_replaced_by_a_new_one(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new key would hide that the old one has to be restored; the same for a forgotten FEDSPECIAL_SIGNING_KEY."""
+    (run / "signing.key").rename(run.parent / "moved.key")
+    done = cli("rollback", run, "--to", "1/1", "--reason", "test")
+    assert done.exit_code == 2
+    assert "signing.key: the key that signs the audit log is missing; restore it" in " ".join(done.output.split())
+    assert not (run / "signing.key").exists()
+    monkeypatch.setenv("FEDSPECIAL_SIGNING_KEY", str(run.parent / "moved.key"))
+    assert open_signer(run).public == (run / "signing.pub").read_text().strip()
 
 
 def test_a_log_from_before_signatures_is_continued_and_says_so(tmp_path: Path) -> None:
@@ -107,6 +119,29 @@ def test_each_site_stores_a_signed_head_that_is_in_the_log(run: Path) -> None:
         done = cli("audit", run / "audit.jsonl", "--head", path, "--key", run / "signing.pub")
         assert done.exit_code == 0, done.output
         assert "lines signed with the key" in done.output
+
+
+def test_what_is_no_key_and_no_head_is_one_line_and_not_a_broken_log(run: Path) -> None:
+    log, head = run / "audit.jsonl", verify(run / "audit.jsonl").head
+    for option, value, message in (
+        ("--key", run / "model.safetensors", "a file that contains them (signing.pub)"),
+        ("--key", run, "a file that contains them (signing.pub)"),
+        ("--key", "a" * 300, "a file that contains them (signing.pub)"),
+        ("--head", head[:12], "neither a complete hash (64 hexadecimal digits) nor a file audit-head.json"),
+        ("--head", run / "federation.json", "nor a file audit-head.json"),
+        ("--head", run, "nor a file audit-head.json"),
+    ):
+        done = cli("audit", log, option, value)
+        assert done.exit_code == 2, done.output
+        assert message in " ".join(done.output.split())
+    assert cli("audit", log, "--head", head.upper()).exit_code == 0
+
+
+def test_an_empty_log_is_not_intact(tmp_path: Path) -> None:
+    (tmp_path / "audit.jsonl").touch()
+    done = cli("audit", tmp_path / "audit.jsonl")
+    assert done.exit_code == 1
+    assert "NOT INTACT: it has no lines" in done.output
 
 
 def test_a_site_refuses_a_log_that_became_shorter_or_changed(tmp_path: Path) -> None:

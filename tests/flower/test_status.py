@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import threading
 import urllib.error
 import urllib.request
@@ -127,3 +128,16 @@ def test_another_folder_is_one_line(tmp_path: Path) -> None:
     assert done.exit_code != 0
     assert "not the run directory of a federation (it has no audit.jsonl)" in done.output
     assert "expected a port" in cli(tmp_path, "--serve", "70000").output
+
+
+def test_a_log_that_lost_its_last_lines_is_not_shown_as_verified(seen: Any, tmp_path: Path) -> None:
+    """A truncated chain is consistent; finished.json and the checkpoint have the head that is missing in it."""
+    run = Path(shutil.copytree(seen[1], tmp_path / "run"))
+    rows = (run / "audit.jsonl").read_bytes().splitlines(keepends=True)
+    (run / "audit.jsonl").write_bytes(b"".join(rows[:3]))
+    for name in ("finished.json", "checkpoint"):
+        found = status_of(run)
+        assert found["audit"]["state"] == "broken", name
+        assert "the log was truncated" in status_text(found)
+        assert "fedspecial_audit_log_intact{} 0" in prometheus_text(found)
+        (run / "finished.json").unlink(missing_ok=True)

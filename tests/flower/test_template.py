@@ -17,6 +17,7 @@ from fedspecial.config import Config
 from fedspecial.errors import InputError
 from fedspecial.flower.app.plan import DataSpec, FederationPlan
 from fedspecial.flower.app.site_plan import SitePlan, plan_for_sites
+from fedspecial.flower.governance.audit import AuditLog
 from fedspecial.flower.governance.policy import RoundPolicy, split_run_config
 from fedspecial.flower.governance.site_policy import SitePolicy
 from fedspecial.flower.governance.site_settings import VALUES
@@ -218,7 +219,7 @@ def blocked(*settings: object) -> subprocess.CompletedProcess[str]:
 def test_help_init_and_audit_need_neither_flower_nor_torch(tmp_path: Path) -> None:
     assert blocked("flower", "--help").returncode == 0
     assert blocked("flower", "init", tmp_path / "app").returncode == 0
-    (tmp_path / "audit.jsonl").touch()
+    AuditLog(tmp_path / "audit.jsonl").append("note", {})
     assert blocked("flower", "audit", tmp_path / "audit.jsonl").returncode == 0
     assert "not the run directory of a federation" in blocked("flower", "next-task", tmp_path).stderr
 

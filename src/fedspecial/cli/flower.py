@@ -48,28 +48,13 @@ def keys(
 
     Example:  fedspecial flower keys keys --host link.example.org --node north --node south
     """
-    from fedspecial.errors import InputError
     from fedspecial.flower import require_flower
 
     require_flower()
-    from fedspecial.flower.ops import pki
+    from fedspecial.flower.ops.pki import make_keys
 
-    authority = pki.Authority(folder / "authority" / "ca.pem", folder / "authority" / "ca.key")
-    if not authority.certificate.exists():
-        pki.make_authority(authority.key.parent)
-        _print(f"wrote {authority.key} (it creates certificates: keep the folder off-line) and {authority.certificate}")
-    if host or not (folder / "server" / "server.pem").exists():
-        server = pki.make_server_identity(folder / "server", authority, hosts=host or [])
-        pki.add_certificate(folder / "server", authority)
-        _print(f"wrote {server.certificate}, {server.key} and ca.pem (the folder is for the SuperLink)")
-    for name in node or []:
-        if name in ("authority", "server"):
-            raise InputError(f"--node {name}: the name of another folder; choose another name")
-        key = pki.make_node_key(folder / name, name)
-        pki.add_certificate(folder / name, authority)
-        _print(
-            f"wrote {key.private}, {key.public} and ca.pem (the folder is only for site {name}; register {name}.pub)"
-        )
+    for line in make_keys(folder, host or [], node or []):
+        _print(line)
 
 
 @app.command()
@@ -166,9 +151,10 @@ def audit(
         _print(f"note: {note}")
     _print(f"{report.signed} lines signed with the key {report.key}" if report.key else "the log is not signed")
     _print(f"head {report.head}")
-    for problem in report.problems:
+    problems = report.problems if report.lines else [*report.problems, "it has no lines"]
+    for problem in problems:
         _print(f"NOT INTACT: {problem}")
-    if report.problems:
+    if problems:
         sys.exit(1)
     _print("the log is intact" + ("" if head else "; give --head to check that it was not truncated"))
 

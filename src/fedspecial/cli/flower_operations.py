@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedspecial.cli.console import one_line_errors, out
+from fedspecial.cli.console import err, one_line_errors, out
 from fedspecial.errors import InputError
 
 if TYPE_CHECKING:
@@ -165,10 +166,15 @@ def rollback(
     require_flower()
     from fedspecial.flower.app.rollback import parse_position, roll_back
     from fedspecial.flower.app.task_control import check_federation
+    from fedspecial.flower.governance.audit import read_lines
 
     check_federation(folder)
     with directory.claimed(folder):
         withdrawn = roll_back(folder, parse_position(to), reason, members=members)
+        *_, line = read_lines(folder / "audit.jsonl")
+    for change in line.get("undone", ()):
+        what = str(change["change"]).replace("_", " ")
+        out.print(f"undone: {what}: {change['name']} (request it again if it is still wanted)", markup=False)
     for path in withdrawn:
         out.print(f"withdrawn: {path}", markup=False)
     out.print(f"the run is at {to}; start it again to continue from there", markup=False)
@@ -186,8 +192,11 @@ def supernode(context: typer.Context) -> None:
     from fedspecial.flower import require_flower
 
     require_flower()
+    from fedspecial.flower.ops.supernode_arguments import check_arguments
     from fedspecial.flower.ops.warm import start_supernode
 
+    for text in check_arguments(context.args):
+        err.print(f"WARNING: {text}", markup=False)
     start_supernode(context.args)
 
 
@@ -195,11 +204,17 @@ def read_key(key: str | None) -> str | None:
     """A public key, given as 64 hexadecimal digits or as a file that contains them."""
     if key is None:
         return None
-    if len(key) != 64 and Path(key).is_file():
-        key = Path(key).read_text(encoding="utf-8").strip()
-    if len(key) != 64 or not all(c in "0123456789abcdef" for c in key.lower()):
-        raise InputError(f"--key {key}: neither 64 hexadecimal digits nor a file that contains them")
-    return key.lower()
+    found = key
+    if not _is_hash(key):
+        with contextlib.suppress(OSError, ValueError):  # no such file, or not a text
+            found = Path(key).read_text(encoding="ascii").strip()
+    if not _is_hash(found):
+        raise InputError(f"--key {key}: neither 64 hexadecimal digits nor a file that contains them (signing.pub)")
+    return found.lower()
+
+
+def _is_hash(text: str) -> bool:
+    return re.fullmatch("[0-9a-fA-F]{64}", text) is not None
 
 
 def read_head(head: str | None) -> str | None:
@@ -208,16 +223,18 @@ def read_head(head: str | None) -> str | None:
 
     if head is None:
         return None
-    if Path(head).is_file():
+    if not _is_hash(head):
         from fedspecial.flower.governance.signing import Receipt
 
         try:
             receipt = Receipt.of_json(json.loads(Path(head).read_bytes()))
-        except ValueError:
-            raise InputError(f"--head {head}: not a file audit-head.json of a site") from None
+        except (OSError, ValueError):
+            raise InputError(
+                f"--head {head}: neither a complete hash (64 hexadecimal digits) nor a file audit-head.json of a site"
+            ) from None
         if not receipt.valid:
             raise InputError(f"--head {head}: its signature is not valid")
         head = receipt.head
     if head == GENESIS:
         raise InputError("--head 000…: this is the head of an empty log, which every log contains; it proves nothing")
-    return head
+    return head.lower()

@@ -18,7 +18,7 @@ sites = typer.Typer()
 def check_site(
     node_config: Annotated[
         str,
-        typer.Option(metavar="TEXT", help="As for the SuperNode: site=north data=/srv/scans state=…"),
+        typer.Option(metavar="TEXT", help='As for the SuperNode: site="north" data="/srv/scans" state=…'),
     ],
     app: Annotated[
         Path | None, typer.Option(metavar="DIR", help="The federation's Flower app; with it, the data is read.")
@@ -29,7 +29,7 @@ def check_site(
 ) -> None:
     """Check a site before it joins: policy, data of every task, disk, private key, connection, clock.
 
-    Example:  fedspecial flower check-site --node-config 'site=north data=/srv/scans' --app hospitals --key north
+    Example:  fedspecial flower check-site --node-config 'site="north" data="/srv/scans"' --app hospitals --key north
     """
     from fedspecial.flower import require_flower
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import time
@@ -173,7 +174,7 @@ class AuditTrail:
             return
         try:
             with open_regular(self.root, self.path):
-                report = audit.verify(self.path)
+                report = audit.verify(self.path, self._known_head())
         except (UnreadableFileError, InputError, KeyError, TypeError, ValueError, AttributeError) as error:
             self._verified = {"state": "not verified", "text": text_of(str(error)), "problems": [], "notes": []}
             return
@@ -185,6 +186,17 @@ class AuditTrail:
             "problems": [text_of(text) for text in report.problems[:20]],
             "notes": [text_of(text) for text in report.notes[:20]],
         }
+
+    def _known_head(self) -> str | None:
+        """A head that the log must contain, so that a truncated one is noticed: of the end, or of the checkpoint."""
+        for name in ("finished.json", "checkpoint/checkpoint.json"):
+            with contextlib.suppress(UnreadableFileError):
+                content = read_json_object(self.root, self.folder / name)
+                payloads = content.get("payloads")
+                head = (payloads if isinstance(payloads, dict) else content).get("audit_head")
+                if isinstance(head, str) and head:
+                    return head
+        return None
 
     def chain(self) -> dict[str, Any] | None:
         return self._verified

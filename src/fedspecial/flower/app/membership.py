@@ -52,7 +52,7 @@ class Membership:
 
     @staticmethod
     def read(folder: Path) -> Membership:
-        found = json.loads((folder / FILE).read_bytes())
+        found = _read_object(folder / FILE, "run")
         if (version := found.pop("format", 1)) not in (2, FORMAT):
             raise InputError(
                 f"out={folder}: it contains a federation of format {version}; this version of fedspecial reads the "
@@ -162,4 +162,16 @@ def _is_applied(found: Membership, kind: Kind, name: str) -> bool:
 
 
 def _requests(folder: Path) -> list[tuple[Path, dict[str, Any]]]:
-    return [(path, json.loads(path.read_bytes())) for path in sorted((folder / CHANGES).glob("*.json"))]
+    paths = sorted((folder / CHANGES).glob("*.json"))
+    return [(path, _read_object(path, "id", "change", "name")) for path in paths]
+
+
+def _read_object(path: Path, *required: str) -> dict[str, Any]:
+    """A file of this module; one that was edited by hand or cut off is named."""
+    try:
+        content = json.loads(path.read_bytes())
+    except ValueError:
+        content = None
+    if not isinstance(content, dict) or not all(isinstance(content.get(key), str) for key in required):
+        raise InputError(f"{path}: cut off or changed (expected a JSON object with {', '.join(required)}); restore it")
+    return content

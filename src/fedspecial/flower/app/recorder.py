@@ -22,6 +22,7 @@ from fedspecial.core.events import (
 )
 from fedspecial.core.files import write_atomic
 from fedspecial.core.privacy import PrivacyCharged
+from fedspecial.engine.client import NO_SAMPLES
 from fedspecial.engine.run import Run
 from fedspecial.errors import InputError
 from fedspecial.flower.app.cards import published_card
@@ -143,12 +144,23 @@ class Recorder:
         replies = f"{event.num_accepted} of {len(record.requested)} replies usable"
         if stop:
             reasons = "; ".join(map(str, record.refusals))
+            if self.plan.tasks and not record.updates and NO_SAMPLES in {r.reason for r in record.refusals}:
+                raise InputError(self._nobody_has(event.task, reasons))
             raise InputError(
                 f"quorum={self.plan.policy.quorum:g}: no quorum in task {event.task} round {event.round + 1} "
                 f"({replies}); the run stops and can be started again ({reasons})"
             )
         skipped = "; no quorum, so the model is unchanged" if event.held else ""
         log.info("task %d round %d: %s%s", event.task, event.round + 1, replies, skipped)
+
+    def _nobody_has(self, task: int, reasons: str) -> str:
+        """Starting the run again, as after another round without a quorum, would not help."""
+        return (
+            f"task {task}: no site has samples of '{self.plan.tasks[task - 1]}' ({reasons}); either the sites' folders "
+            "have another name, which their node configs give (tasks), or the task was added by mistake: "
+            f"`fedspecial flower rollback {self.folder} --to {task}/0 --members --reason …` undoes that; then start "
+            "the run again"
+        )
 
     def _on_task_finished(self, event: TaskFinished) -> None:
         """Decide whether the model at the end of a task is published, and publish it."""

@@ -51,19 +51,20 @@ def roll_back(run: Path, target: Position, reason: str, *, members: bool = False
     if current is None or target not in kept:
         known = ", ".join(f"{p.task}/{p.round}" for p in kept) or "none"
         raise InputError(f"--to {target.task}/{target.round}: there is no checkpoint of it; kept are: {known}")
-    if target == current.position:
-        raise InputError(f"--to {target.task}/{target.round}: the run is there already")
+    place = f"{target.task}/{target.round}"
     found = checkpoints.load(folder, kept[target].relative_to(folder))
     assert found is not None
     now, then = Membership.read(run), members_then(run, found)
     if members and then is None:
-        place = f"{target.task}/{target.round}"
         raise InputError(f"--members: the checkpoint of {place} does not say which sites there were")
+    # A task or a site that was added by mistake is undone without losing a round.
+    if target == current.position and not (members and then != now):
+        raise InputError(f"--to {place}: the run is there already")
     changes = {"undone" if members else "kept": now.changes_since(then)} if then is not None else {}
     published = sorted((run / "published").glob("task-*"), key=_task_of) if (run / "published").exists() else []
     undone = [path for path in published if _task_of(path) >= target.task]
     log = AuditLog(run / "audit.jsonl", open_signer(run))
-    places = {"from": f"{current.position.task}/{current.position.round}", "to": f"{target.task}/{target.round}"}
+    places = {"from": f"{current.position.task}/{current.position.round}", "to": place}
     about = {"reason": reason, "vector": found.vector, "withdrawn": [path.name for path in undone]}
     log.append(EVENT, {**places, **about, **changes})
     withdrawn = []

@@ -83,7 +83,8 @@ class AuditLog:
             )
         if report.key and report.key != (signer.public if signer else ""):
             raise InputError(
-                f"{path}: it is signed with another key ({report.key[:16]}…), so nothing is appended to it"
+                f"{path}: it is signed with another key ({report.key[:16]}…), so nothing is appended to it; restore "
+                "signing.key from a copy"
             )
         self.head, self._number, self._attempts = report.head, report.lines, report.attempts
         if cut_off:

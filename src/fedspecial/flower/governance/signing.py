@@ -72,8 +72,13 @@ def open_signer(folder: Path) -> Signer:
     from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-    path = Path(os.environ.get(KEY_VARIABLE) or folder / KEY_FILE)
+    path, public = Path(os.environ.get(KEY_VARIABLE) or folder / KEY_FILE), folder / PUBLIC_FILE
     if not path.exists():
+        if public.exists():  # a new key could not continue the log, and would hide that the old one is lost
+            raise InputError(
+                f"{path}: the key that signs the audit log is missing; restore it from a copy, or name it with "
+                f"{KEY_VARIABLE} (its public key is in {public})"
+            )
         key = Ed25519PrivateKey.generate()
         encoding, form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -89,7 +94,6 @@ def open_signer(folder: Path) -> Signer:
     if not isinstance(loaded, Ed25519PrivateKey):
         raise InputError(f"{path}: not an Ed25519 key")
     signer = Signer(loaded.public_key().public_bytes_raw().hex(), loaded)
-    public = folder / PUBLIC_FILE
     if not public.exists():
         public.write_text(signer.public + "\n", encoding="ascii")
     return signer

@@ -13,6 +13,7 @@ import json
 import os
 import shutil
 import tarfile
+import zlib
 from pathlib import Path
 
 from fedspecial.errors import InputError
@@ -29,6 +30,10 @@ def back_up(folder: Path, file: Path) -> int:
     """Write the backup of a run directory or of a site's state folder; returns the number of files."""
     if not (folder / "federation.json").exists() and not site_runs(folder):
         raise InputError(f"{folder}: neither the run directory of a federation nor the state folder of a site")
+    if file.absolute().is_relative_to(folder.absolute()):
+        raise InputError(
+            f"{file}: it is in the folder itself, so the next backup would contain it; choose another place"
+        )
     if file.exists():
         raise InputError(f"{file}: it exists already; nothing was changed")
     for _ in range(ATTEMPTS):
@@ -135,7 +140,9 @@ def _read_archive(file: Path) -> dict[str, bytes]:
         manifest = json.loads(files.pop(MANIFEST))
     except InputError:
         raise
-    except (OSError, EOFError, tarfile.TarError, ValueError, KeyError):
+    except (FileNotFoundError, PermissionError, IsADirectoryError) as error:
+        raise InputError(f"{file}: cannot be read ({error.strerror})") from None
+    except (OSError, EOFError, zlib.error, tarfile.TarError, ValueError, KeyError):
         raise InputError(f"{file}: not a complete backup of fedspecial") from None
     for name in sorted({*manifest, *files}):
         if name not in files or hashlib.sha256(files[name]).hexdigest() != manifest.get(name):

@@ -7,11 +7,9 @@ the proxy's date. Details may contain file names, since they are shown at the si
 from __future__ import annotations
 
 import os
-import shlex
 import shutil
 import socket
 import ssl
-import stat
 import time
 import tomllib
 from collections.abc import Iterator, Mapping
@@ -22,11 +20,11 @@ from http.client import HTTPException, HTTPSConnection
 from pathlib import Path
 from typing import Any
 
-from fedspecial.config import parse_settings
 from fedspecial.errors import InputError
 from fedspecial.flower.app.plan import FederationPlan, number_of
 from fedspecial.flower.app.site_faults import SiteError, state_folder
 from fedspecial.flower.governance.site_policy import SitePolicy
+from fedspecial.flower.ops.supernode_arguments import misspelt, parse_node_config, read_private_key
 
 LEAST_FREE_BYTES = 1_000_000_000
 LARGEST_CLOCK_ERROR = 30.0
@@ -47,7 +45,10 @@ class SiteCheck:
         try:
             yield
         except (InputError, SiteError, OSError, HTTPException) as error:
-            self.failed.append(f"{what}: {' '.join(str(error).split())}")
+            text = str(error)
+            if isinstance(error, OSError) and error.filename:
+                text = f"{error.filename}: {error.strerror}"
+            self.failed.append(f"{what}: {' '.join(text.split())}")
 
 
 def check_site(
@@ -64,7 +65,8 @@ def check_site(
     found = SiteCheck()
     config = parse_node_config(node_config)
     site = str(config.get("site", ""))
-    policy = SitePolicy()
+    found.failed += misspelt(config)
+    policy = SitePolicy(data=str(config["data"]) if "data" in config else None)
     with found.of("policy"):
         if not site:
             raise InputError('the node config does not name the site (add site="NAME")')
@@ -75,13 +77,6 @@ def check_site(
     _check_key(found, key)
     _check_connection(found, superlink, root_certificates)
     return found
-
-
-def parse_node_config(text: str) -> dict[str, Any]:
-    try:
-        return parse_settings(shlex.split(text))
-    except ValueError as error:
-        raise InputError(f"--node-config {text}: {error}") from None
 
 
 def _check_data(found: SiteCheck, site: str, policy: SitePolicy, config: Mapping[str, Any], app: Path | None) -> None:
@@ -141,18 +136,7 @@ def _check_key(found: SiteCheck, key: Path | None) -> None:
         found.notes.append("key: not given (--key)")
         return
     with found.of("key"):
-        from cryptography.hazmat.primitives import serialization
-        from cryptography.hazmat.primitives.asymmetric import ec
-
-        if key.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
-            raise InputError(f"{key}: others can read it; chmod 600 {key}")
-        try:
-            loaded = serialization.load_ssh_private_key(key.read_bytes(), password=None)
-        except (ValueError, TypeError):
-            raise InputError(f"{key}: not a private key in OpenSSH format without a passphrase") from None
-        if not isinstance(loaded, ec.EllipticCurvePrivateKey):
-            raise InputError(f"{key}: not an ECDSA key")
-        public = loaded.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
+        public = read_private_key(key)
         beside = key.with_name(key.name + ".pub")
         if beside.exists() and beside.read_bytes().split()[:2] != public.split()[:2]:
             raise InputError(f"{beside}: it is not the public key of {key}")
@@ -165,11 +149,14 @@ def _check_connection(found: SiteCheck, superlink: str | None, root: Path | None
         return
     with found.of("connection"):
         host, _, port = superlink.rpartition(":")
-        if not host or not port.isdigit():
+        if not host or not port.isdigit() or not 0 < int(port) < 65536:
             raise InputError(f"--superlink {superlink}: expected HOST:PORT")
         if root is not None and not os.access(root, os.R_OK):
             raise InputError(f"{root}: the root certificate cannot be read")
-        context = ssl.create_default_context(cafile=str(root) if root else None)
+        try:
+            context = ssl.create_default_context(cafile=str(root) if root else None)
+        except ssl.SSLError:
+            raise InputError(f"{root}: not a certificate; give the federation's ca.pem") from None
         connection = HTTPSConnection(host, int(port), timeout=10, context=context)
         try:
             connection.request("GET", "/v1/fleet/")

@@ -50,7 +50,7 @@ def run_demo(folder: Path, rounds: int, show: Show) -> DemoResult:
         show(f"SuperLink started at 127.0.0.1:{federation.port}, with TLS, for registered nodes only")
         for key in keys:
             federation.register(key)
-            config = {"site": key.name, "state": str(folder / "sites" / key.name)}
+            config = {"site": key.name, "state": str(federation.folder / "sites" / key.name)}
             federation.start_supernode(key.name, key=key, config=config, warm=True)
         show(f"{len(keys)} SuperNodes started: {', '.join(SITES)}")
         run = folder / "run"

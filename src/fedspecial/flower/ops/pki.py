@@ -10,7 +10,7 @@ import datetime
 import ipaddress
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +22,8 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from fedspecial.errors import InputError
 
 LOCAL_HOSTS = ("localhost", "127.0.0.1")
+AUTHORITY, SERVER = "authority", "server"
+"""Folders of the keys of a federation; the other folders have the names of sites."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,57 @@ class NodeKey:
     name: str
     private: Path
     public: Path
+
+
+def make_keys(folder: Path, hosts: Sequence[str], nodes: Sequence[str]) -> Iterator[str]:
+    """All folders of ``fedspecial flower keys``; yields a line about each that was written.
+
+    Without the authority's folder, which is kept off-line, nothing is created that would need a second authority: the
+    sites trust only the first. A site's folder needs only a copy of its certificate, which the other folders have.
+    """
+    authority = Authority(folder / AUTHORITY / "ca.pem", folder / AUTHORITY / "ca.key")
+    needs_server = bool(hosts) or not (folder / SERVER / "server.pem").exists()
+    _check_new(folder, hosts, nodes, needs_server=needs_server)
+    if not authority.certificate.exists() and (copies := sorted(folder.glob("*/ca.pem"))):
+        if needs_server:
+            raise InputError(
+                f"{authority.key}: it is not here, and a new authority would be refused by everybody who has "
+                f"{copies[0]}; put the folder '{AUTHORITY}' back while the server's certificate is created"
+            )
+        if others := [path for path in copies if path.read_bytes() != copies[0].read_bytes()]:
+            raise InputError(f"{others[0]}: another certificate than {copies[0]}; put the folder '{AUTHORITY}' back")
+        authority = Authority(copies[0], authority.key)
+    try:
+        if not authority.certificate.exists():
+            make_authority(folder / AUTHORITY)
+            about = "it creates certificates: keep the folder off-line"
+            yield f"wrote {authority.key} ({about}) and {authority.certificate}"
+        if needs_server:
+            server = make_server_identity(folder / SERVER, authority, hosts=hosts)
+            add_certificate(folder / SERVER, authority)
+            yield f"wrote {server.certificate}, {server.key} and ca.pem (the folder is for the SuperLink)"
+        for name in nodes:
+            key = make_node_key(folder / name, name)
+            add_certificate(folder / name, authority)
+            about = f"the folder is only for site {name}; register {name}.pub"
+            yield f"wrote {key.private}, {key.public} and ca.pem ({about})"
+    except OSError as error:
+        raise InputError(f"{error.filename or folder}: cannot be written ({error.strerror})") from None
+
+
+def _check_new(folder: Path, hosts: Sequence[str], nodes: Sequence[str], *, needs_server: bool) -> None:
+    """Refuse what cannot be created before anything is: the same command can then be given again, corrected."""
+    for name in hosts:
+        _host(name)
+    for name in nodes:
+        _check_node(name)
+        if name in (AUTHORITY, SERVER):
+            raise InputError(f"--node {name}: the name of another folder; choose another name")
+        if nodes.count(name) > 1:
+            raise InputError(f"--node {name}: it is given twice")
+        _check_absent([folder / name / name, folder / name / f"{name}.pub"])
+    if needs_server:
+        _check_absent([folder / SERVER / "server.key", folder / SERVER / "server.pem"])
 
 
 def make_authority(folder: Path, *, days: int = 3650) -> Authority:
@@ -95,8 +148,7 @@ def make_server_identity(
 
 def make_node_key(folder: Path, name: str) -> NodeKey:
     """Create ``NAME`` and ``NAME.pub`` in the OpenSSH format that Flower's commands read."""
-    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
-        raise InputError(f"node={name}: a name may contain letters, digits, '.', '_' and '-'")
+    _check_node(name)
     key = ec.generate_private_key(ec.SECP384R1())
     private = key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH, serialization.NoEncryption()
@@ -147,6 +199,11 @@ def _authority_identifier(signer: ec.EllipticCurvePrivateKey) -> x509.AuthorityK
     return x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key())
 
 
+def _check_node(name: str) -> None:
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
+        raise InputError(f"node={name}: a name may contain letters, digits, '.', '_' and '-'")
+
+
 def _host(name: str) -> x509.GeneralName:
     try:
         return x509.IPAddress(ipaddress.ip_address(name))
@@ -164,11 +221,15 @@ def _pem(item: ec.EllipticCurvePrivateKey | x509.Certificate) -> bytes:
     )
 
 
-def _write_all(files: dict[Path, tuple[bytes, int]]) -> None:
-    """Create new files only: an overwritten key cannot be recovered. So this is not `write_atomic`, which replaces."""
-    for path in files:
+def _check_absent(paths: Iterable[Path]) -> None:
+    for path in paths:
         if os.path.lexists(path):
             raise InputError(f"{path}: the file exists already; keys and certificates are never overwritten")
+
+
+def _write_all(files: dict[Path, tuple[bytes, int]]) -> None:
+    """Create new files only: an overwritten key cannot be recovered. So this is not `write_atomic`, which replaces."""
+    _check_absent(files)
     for path, (data, mode) in files.items():
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)

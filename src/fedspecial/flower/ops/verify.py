@@ -79,7 +79,12 @@ def _check_checkpoint(found: Verification, run: Path, model_sha256: str) -> None
         blob, layout = str(content["vector"]), str(content["layout"])
         data = (run / "checkpoint" / "blobs" / blob).read_bytes()
     except (OSError, ValueError, KeyError, TypeError):
-        found.notes.append("there is no checkpoint to compare with")
+        there = (run / "checkpoint" / "checkpoint.json").exists()
+        found.notes.append(
+            "the checkpoint is cut off or incomplete; it is not compared"
+            if there
+            else "there is no checkpoint to compare with"
+        )
         return
     from fedspecial.core.messages import raw_bytes, unpack
 
