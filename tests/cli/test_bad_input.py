@@ -34,10 +34,12 @@ RUN = {
     "a method unlike any known one": ("method=xyz", "method='xyz'", "known: fedavg, fedprox, fedcil, mfcl, srfdil"),
     "a method file that does not exist": ("method=nowhere.py:Mine", "method='nowhere.py:Mine'", "cannot be imported"),
     "a method class that does not exist": ("method=fedspecial.errors:Mine", "there is no 'Mine' in fedspecial.errors"),
-    "more clients a round than clients": ("clients=3 clients_per_round=4", "clients_per_round=4", "clients=3"),
+    "a method file without its class": ("method=mine.py", "method='mine.py'", "method=mine.py:Class"),
+    "more clients a round than clients": ("clients=3 clients_per_round=4", "per_round=4", "clients=3", "at most"),
+    "a setting written as an option": ("--local-epochs 2", "'--local-epochs'", "local_epochs=VALUE"),
     "no clients": ("clients=0", "clients=0", "greater than or equal to 1"),
     "a negative lam": ("lam=-0.1", "lam=-0.1", "greater than or equal to 0"),
-    "a lam that is not a number": ("lam=much", "lam=much", "valid number"),
+    "a lam that is not a number": ("lam=much", "lam=much", "valid number", "or 'auto'"),
     "lam nan": ("lam=nan", "lam=nan", "finite number"),
     "lam inf": ("lam=.inf", "lam=inf", "finite number"),
     "mu nan": ("mu=.nan", "mu=nan", "finite number"),
@@ -80,6 +82,11 @@ def test_a_run_with_invalid_settings_is_refused_and_creates_nothing(call: Call, 
         assert part in outcome.error_line
     assert outcome.stdout == ""
     assert tree(tmp_path) == {}
+
+
+def test_a_setting_of_several_types_counts_as_one_error(call: Call) -> None:
+    assert "more)" not in call("run", "digits-shift", "lam=much", "out=new").error_line
+    assert "(and 1 more)" in call("run", "digits-shift", "rounds=much", "clients=many", "out=new").error_line
 
 
 def test_a_misspelt_benchmark_is_refused_with_a_suggestion(call: Call, tmp_path: Path) -> None:

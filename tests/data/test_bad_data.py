@@ -176,7 +176,20 @@ CSV = "domain,label,age,kind\n" + "".join(f"d{n % 2},{n // 2 % 2},{n},{'x' if n 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (CSV.replace("label", "lable"), r"t\.csv: row 1: no column 'label' among .*did you mean 'lable'"),
+        (
+            CSV.replace("label", "lable"),
+            r"t\.csv: row 1: no column 'label' among .*did you mean 'lable'.*label_column=…",
+        ),
+        (CSV.replace("domain", "ward"), r"t\.csv: row 1: no column 'domain' among ward, .* with domain_column=…"),
+        (CSV.replace("kind", "age"), r"t\.csv: row 1: the column 'age' occurs twice; give each column its own name"),
+        (
+            "domain,label,age\n" + "".join(f"d{n % 2},{n / 7:.3f},{n}\n" for n in range(40)),
+            r"domain 'd0': 20 samples .* of 20 classes.*objective=regression",
+        ),
+        (
+            "domain,label,age,patient\n" + "".join(f"d{n % 2},{n // 2 % 2},{n},p{n}\n" for n in range(60)),
+            r"column 'patient': 60 distinct texts, at most 50 .*leave the column out",
+        ),
         (CSV.replace("d1,1,7,x", "d1,1,old,x"), r"t\.csv: row 9: column 'age': 'old' is not a number"),
         (CSV.replace("d1,1,7,x", "d1,1,7"), r"t\.csv: row 9: 3 columns, expected 4"),
         (CSV.replace("d1,1,7,x", "d1,,7,x"), r"t\.csv: row 9: the label is empty"),

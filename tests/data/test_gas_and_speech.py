@@ -206,6 +206,14 @@ def test_the_label_set_is_fixed_for_the_run_and_the_gap_is_in_the_result(gas_run
     assert "no test samples of toluene" in (gas_run.folder / "README.md").read_text()
 
 
+def test_a_single_class_is_reported(tmp_path: Path, cache: Path) -> None:
+    (tmp_path / "t.csv").write_text("domain,label,age\n" + "".join(f"d{n % 2},ill,{n}\n" for n in range(20)))
+    found = list(check("folders", data=tmp_path / "t.csv", cache=cache))
+    assert [f.line for f in found if f.level == "note"] == [
+        "label: 'ill' is the only class, so every model is always right; check the labels"
+    ]
+
+
 def test_a_folder_of_images_may_lack_a_class(tmp_path: Path, cache: Path) -> None:
     factories.tree(tmp_path, ["a", "b"], ["cat", "dog", "fox"])
     for path in (tmp_path / "b/dog").iterdir():

@@ -20,6 +20,12 @@ from fedspecial.runs.directory import failure_recorded
 from toy_problems import learn, rotated_blobs
 
 
+@pytest.mark.parametrize("given", [rotated_blobs().domains[0], rotated_blobs().domains[0].train.x, {"A": 1}])
+def test_something_else_than_a_list_of_domains_is_named(given: object) -> None:
+    with pytest.raises(InputError, match=rf"^benchmark: expected .* a list of domains, not {type(given).__name__}; "):
+        fedspecial.run(given, model="mlp")  # type: ignore[arg-type]
+
+
 def test_something_else_in_the_list_of_domains_is_named() -> None:
     with pytest.raises(
         InputError, match=r"^benchmark: tuple in the list of domains; .* Domain\.of\(name, train, test\)"

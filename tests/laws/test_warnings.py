@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -109,3 +110,10 @@ def test_the_majority_share_is_that_of_the_test_labels(tmp_path: Path) -> None:
 
     learn(tmp_path / "run", rounds=1)
     assert {e["majority"] for e in of_kind(read_events(tmp_path / "run" / "events.jsonl"), "task_started")} == {1 / 3}
+
+
+def test_one_warning_is_not_counted_in_the_plural(tmp_path: Path) -> None:
+    result = learn(tmp_path / "run", "fedavg")
+    assert repr(replace(result, warnings=[])).endswith(")>")
+    assert repr(replace(result, warnings=["a"])).endswith(", 1 warning>")
+    assert repr(replace(result, warnings=["a", "b"])).endswith(", 2 warnings>")

@@ -258,6 +258,16 @@ def _said_once(message: str) -> str:
     return " ".join(dict.fromkeys(re.split(r"(?<=[.?]) ", message)))
 
 
+def _remedy(error: click.ClickException, context: click.Context | None) -> str:
+    """For a setting that is written as an option (--rounds 2): how settings are written."""
+    option = getattr(error, "option_name", "")
+    takes_settings = context is not None and any("KEY=VALUE" in (p.metavar or "") for p in context.command.params)
+    if not (takes_settings and isinstance(error, click.NoSuchOption) and option.startswith("--")):
+        return ""
+    name = option.removeprefix("--").replace("-", "_")
+    return f" A setting has no dashes and an equals sign: {name}=VALUE."
+
+
 def main() -> None:
     try:
         sys.exit(app(prog_name="fedspecial", standalone_mode=False))
@@ -266,7 +276,8 @@ def main() -> None:
             error.show()
             sys.exit(error.exit_code)
         context = getattr(error, "ctx", None)
-        fail(f"{_said_once(error.format_message())} (see {context.command_path if context else 'fedspecial'} --help)")
+        message = f"{_said_once(error.format_message())}{_remedy(error, context)}"
+        fail(f"{message} (see {context.command_path if context else 'fedspecial'} --help)")
     except (KeyboardInterrupt, click.Abort):
         sys.exit(130)
     except BrokenPipeError:

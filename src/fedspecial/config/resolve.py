@@ -227,10 +227,13 @@ def check_common(settings: Settings) -> Config:
 
 
 def _one_line(error: ValidationError) -> str:
+    """The first setting that is wrong, with all that it may be: a setting of several types has one error for each."""
     first = error.errors()[0]
-    more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
-    message = first["msg"].removeprefix("Value error, ")
+    same = [part for part in error.errors() if part["loc"][:1] == first["loc"][:1]]
+    others = error.error_count() - len(same)
+    more = f" (and {others} more)" if others else ""
+    messages = list(dict.fromkeys(part["msg"].removeprefix("Value error, ") for part in same))
     if not first["loc"]:
-        return message + more
-    value = first["input"]
-    return f"{first['loc'][0]}={value}: {message[0].lower()}{message[1:]}{more}"
+        return messages[0] + more
+    message = ", or ".join([messages[0], *(text.removeprefix("Input should be ") for text in messages[1:])])
+    return f"{first['loc'][0]}={first['input']}: {message[0].lower()}{message[1:]}{more}"

@@ -204,7 +204,10 @@ class Config(AggregationSettings, AsynchronySettings, PrivacySettings, StreamSet
     @model_validator(mode="after")
     def _consistent(self) -> Config:
         if self.clients_per_round > self.clients:
-            raise ValueError(f"clients_per_round={self.clients_per_round}: there are only clients={self.clients}")
+            raise ValueError(
+                f"clients_per_round={self.clients_per_round}: there are only clients={self.clients}; "
+                "choose at most that many"
+            )
         if self.local_steps is None and self.local_epochs is None:
             raise ValueError("local_epochs=null: set local_epochs or local_steps")
         if self.partition_by is not None and self.partition not in ("dirichlet", "shards"):

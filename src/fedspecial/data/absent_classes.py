@@ -39,6 +39,13 @@ def describe_absent_classes(benchmark: Benchmark) -> list[str]:
     return lines
 
 
+def describe_single_class(benchmark: Benchmark) -> list[str]:
+    """One line if all samples of all domains have the same class, so that an accuracy of 100 % means nothing."""
+    if benchmark.targets != "classes" or len(benchmark.classes) != 1:
+        return []
+    return [f"label: '{benchmark.classes[0]}' is the only class, so every model is always right; check the labels"]
+
+
 def describe(absent: Counts, every: Counts) -> str:
     """Which classes are absent, and how many samples the others have (training + test)."""
     missing = ", ".join(name if counts == (0, 0) else f"{name} ({_sum(counts)})" for name, counts in absent.items())

@@ -68,6 +68,11 @@ class Benchmark:
         """
         if isinstance(source, Benchmark):
             return source if classes is None else replace(source, classes=tuple(classes))
+        if not isinstance(source, list | tuple):
+            raise InputError(
+                f"benchmark: expected a name, a Benchmark or a list of domains, not {type(source).__name__}; "
+                "make each domain with Domain.of(name, train, test)"
+            )
         if not source:
             raise InputError("benchmark: has no domains")
         for item in source:

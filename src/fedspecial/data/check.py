@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from fedspecial.data import catalogue
-from fedspecial.data.absent_classes import describe_absent_classes
+from fedspecial.data.absent_classes import describe_absent_classes, describe_single_class
 from fedspecial.data.entry import Entry, Size
 from fedspecial.data.impute import describe_missing
 from fedspecial.data.loading.bad_rows import ignore
@@ -190,7 +190,8 @@ def _own_data(
         sites = f", {len(domain.sites)} sites" if domain.sites else ""
         counts = f"{len(domain.train):,} train, {len(domain.test):,} test"
         yield Finding("ok", f"{domain.name}: {counts}, {shape}, {outputs}{sites}")
-    yield from (Finding("note", line) for line in (*describe_missing(benchmark), *describe_absent_classes(benchmark)))
+    remarks = (*describe_missing(benchmark), *describe_absent_classes(benchmark), *describe_single_class(benchmark))
+    yield from (Finding("note", line) for line in remarks)
 
 
 def _together(name: str, data: Path | None, domains: tuple[str, ...], settings: dict[str, Any]) -> Iterator[Finding]:

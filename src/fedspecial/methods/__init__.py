@@ -55,6 +55,8 @@ def describe(name: str) -> str:
 def check_name(name: str) -> None:
     """Refuse an unknown method without importing any."""
     if name not in _BUILT_IN and ":" not in name:
+        if name.endswith(".py"):
+            raise InputError(f"method='{name}': say which class of the file it is: method={name}:Class")
         known = ", ".join(_BUILT_IN)
         raise InputError(f"method='{name}': there is no such method{did_you_mean(name, _BUILT_IN)}; known: {known}")
 

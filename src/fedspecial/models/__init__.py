@@ -126,7 +126,10 @@ def _channels(name: str, shape: Shape) -> int:
             f"{_written(shape)}; mlp and logistic take numbers of any shape, text takes token ids"
         )
     if min(shape[1:]) < 8:
-        raise InputError(f"model={name}: needs images of at least 8×8, but the inputs have shape {_written(shape)}")
+        remedy = "; the channels come first" if shape[-1] in (1, 3, 4) and shape[1] >= 8 else ""
+        raise InputError(
+            f"model={name}: needs images of at least 8×8, but the inputs have shape {_written(shape)}{remedy}"
+        )
     return shape[0]
 
 

@@ -131,7 +131,8 @@ class Result:
         named = (("ACC", self.acc), ("BWT", self.bwt), ("worst drop", self.worst_drop))
         numbers = ", ".join(f"{name} {self.scale.text(value)}" for name, value in named)
         unit = "per cent" if self.scale.in_percent else self.scale.title
-        warned = f", {len(self.warnings)} warnings" if self.warnings else ""
+        count = len(self.warnings)
+        warned = f", {count} warning{'s' if count > 1 else ''}" if count else ""
         return f"<Result: {self.method} on {self.benchmark}, seed {self.seed}: {numbers} ({unit}){warned}>"
 
     def _repr_html_(self) -> str:

@@ -16,7 +16,7 @@ from fedspecial.core.events import DataNotice, EngineStarted, RunResumed, RunSta
 from fedspecial.core.extension import RunExtended, task_names
 from fedspecial.core.files import write_atomic
 from fedspecial.core.frozen import frozen_tensors
-from fedspecial.data.absent_classes import describe_absent_classes
+from fedspecial.data.absent_classes import describe_absent_classes, describe_single_class
 from fedspecial.data.benchmark import Benchmark
 from fedspecial.data.impute import describe_missing
 from fedspecial.data.matching import match
@@ -88,7 +88,7 @@ def _notices(benchmark: Benchmark, notices: Sequence[str], names: Sequence[str])
     """What the user should know about these domains, and about the data as a whole where the run begins."""
     chosen = replace(benchmark, domains=tuple(domain for domain in benchmark.domains if domain.name in names))
     general = notices if len(chosen.domains) == len(benchmark.domains) else ()
-    return [*general, *describe_missing(chosen), *describe_absent_classes(chosen)]
+    return [*general, *describe_missing(chosen), *describe_absent_classes(chosen), *describe_single_class(chosen)]
 
 
 def _with_domains(resolved: RunSettings, names: Sequence[str]) -> RunSettings:

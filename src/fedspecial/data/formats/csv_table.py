@@ -69,10 +69,12 @@ def find_delimiter(first_lines: Sequence[str], display_name: str) -> str:
     return regular[0] if regular else max(found, key=lambda delimiter: found[delimiter][0], default=",")
 
 
-def column_index(table: CsvTable, name: str, display_name: str) -> int:
+def column_index(table: CsvTable, name: str, display_name: str, setting: str | None = None) -> int:
+    """Where a column is; `setting` is the one that names it, for the message if it is absent."""
     if name not in table.header:
         hint = did_you_mean(name, table.header)
-        raise InputError(f"{display_name}: row 1: no column '{name}' among {', '.join(table.header)}{hint}")
+        remedy = f"; say which one it is with {setting}=…" if setting else ""
+        raise InputError(f"{display_name}: row 1: no column '{name}' among {', '.join(table.header)}{hint}{remedy}")
     return table.header.index(name)
 
 

@@ -63,20 +63,23 @@ def read_csv(request: LoadRequest, files: Sequence[Path]) -> tuple[list[str], La
     rows = LabelledRows([], [], [], [], [])
     header: list[str] = []
     targets = target_columns(request)
-    named = [
-        str(options["domain_column"]),
-        *([str(options["site_column"])] if options["site_column"] else []),
-        *targets,
+    roles = [
+        (str(options["domain_column"]), "domain_column"),
+        *([(str(options["site_column"]), "site_column")] if options["site_column"] else []),
+        *((target, "label_column") for target in targets),
     ]
+    named = [column for column, _ in roles]
     for path in files:
         bad, name = BadRows(request.on_bad), request.display_name(path)
         table = csv_table.read(path, name, bad)
         if header and table.header != header:
             raise InputError(f"{name}: row 1: its columns differ from those of the other files")
         header = table.header
+        if repeated := sorted({column for column in header if header.count(column) > 1}):
+            raise InputError(f"{name}: row 1: the column '{repeated[0]}' occurs twice; give each column its own name")
         if table.delimiter != ",":
             request.notice(f"{name}: columns separated by {csv_table.DELIMITERS[table.delimiter]}")
-        domain, *others = (csv_table.column_index(table, column, name) for column in named)
+        domain, *others = (csv_table.column_index(table, column, name, setting) for column, setting in roles)
         site, labels = (others[0], others[1:]) if options["site_column"] else (None, others)
         features = _feature_columns(request, table, named, name)
         for number, cells in table.rows:

@@ -85,7 +85,7 @@ def domain_split(
     groups = classes if sites is None else sites * (int(classes.max()) + 1) + classes
     train, test = split_rows(groups, request.seed, name)
     if len(test) == 0:
-        raise InputError(f"domain '{name}': {len(y)} samples are too few for a 70/30 split")
+        raise InputError(f"domain '{name}': {_why_no_test(y)}")
     rows = _cap_rows(classes[train], request, name)
     if rows is not None:
         train = train[rows]
@@ -93,6 +93,16 @@ def domain_split(
     if sites is not None:
         owned = tuple(np.flatnonzero(sites[train] == site) for site in range(num_sites))
     return Domain(name, _samples(x, y, train), _samples(x, y, test), owned)
+
+
+def _why_no_test(y: np.ndarray) -> str:
+    classes = len(np.unique(y)) if y.dtype.kind in "iu" else 1
+    if classes < 2:
+        return f"{len(y)} samples are too few for a 70/30 split"
+    return (
+        f"{len(y)} samples are too few for a 70/30 split of {classes} classes, each of which needs two or more; "
+        "if the label is a number to be predicted, choose objective=regression"
+    )
 
 
 def _cap_rows(labels: np.ndarray, request: LoadRequest, name: str) -> np.ndarray | None:

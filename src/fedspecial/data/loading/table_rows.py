@@ -35,7 +35,10 @@ def find_columns(names: Sequence[str], cells: Cells) -> tuple[Column, ...]:
         if commas := [cell for cell in present if DECIMAL_COMMA.fullmatch(cell)]:
             raise InputError(f"column '{name}': {commas[0]!r} has a decimal comma; write numbers with a point")
         if len(present) > MAX_CATEGORIES:
-            raise InputError(f"column '{name}': {len(present)} distinct texts, at most {MAX_CATEGORIES} are allowed")
+            raise InputError(
+                f"column '{name}': {len(present)} distinct texts, at most {MAX_CATEGORIES} are allowed; "
+                "leave the column out of the file, or group its values"
+            )
         found.append(Column(name, tuple(present)))
     return tuple(found)
 
