@@ -25,13 +25,6 @@ ROOT = Path(__file__).parents[2]
 Call = Callable[..., Outcome]
 
 
-def test_a_description_keeps_a_setting_or_symbol_at_its_beginning_as_it_is() -> None:
-    text = {row.name: row.description for rows in common_settings().values() for row in rows}
-    assert text["blend_rounds"].startswith("stream=blended: ")
-    assert text["staleness_exponent"].startswith("a of ")
-    assert text["rounds"].startswith("Communication rounds")
-
-
 def test_every_setting_has_a_description_and_belongs_to_one_topic() -> None:
     assert sorted(name for names in GROUPS.values() for name in names) == sorted(Config.model_fields)
     for rows in common_settings().values():

@@ -49,10 +49,7 @@ def _setting(name: str, part: Schema, schema: Schema) -> Setting:
 
 
 def _sentence(text: str) -> str:
-    """With a capital and a full stop. A setting (stream=blended) or a symbol (a) at the beginning stays as it is."""
-    word = text.partition(" ")[0]
-    as_it_is = "=" in word or len(word) == 1 or not text[:1].isascii()
-    first = text[:1] if as_it_is else text[:1].upper()
+    first = text[:1].upper() if text[:1].isascii() else text[:1]
     return f"{first}{text[1:]}{'' if not text or text.endswith('.') else '.'}"
 
 
