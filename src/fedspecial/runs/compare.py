@@ -18,8 +18,9 @@ from fedspecial.config import (
 )
 from fedspecial.errors import InputError
 from fedspecial.runs import directory
-from fedspecial.runs.api import Objects, resume, settings_of_method
+from fedspecial.runs.api import resume
 from fedspecial.runs.jobs import Job, progress_shown, run_in_process, run_missing
+from fedspecial.runs.objects import Objects, refuse_settings_of, settings_of_method
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -137,6 +138,9 @@ def plan(
     objective: Objective | None = None,
 ) -> list[Job]:
     """All runs, checked before the first one starts. A method's own setting goes only to methods that have it."""
+    for method in chosen:
+        if not isinstance(method, str):
+            refuse_settings_of(method, settings)
     each = [{"method": method} if isinstance(method, str) else settings_of_method(method) for method in chosen]
     own = {mine["method"]: mine for mine in each}
     for key, values in (("methods", [mine["method"] for mine in each]), ("seeds", list(seeds))):
