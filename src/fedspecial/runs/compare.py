@@ -16,6 +16,8 @@ from fedspecial.config import (
     resolve,
     unknown_setting,
 )
+from fedspecial.config.paths import short_name
+from fedspecial.core.files import write_atomic
 from fedspecial.errors import InputError
 from fedspecial.runs import directory
 from fedspecial.runs.api import resume
@@ -115,7 +117,7 @@ def compare(
         raise InputError(f"jobs={jobs}: must be at least 1")
     objects = Objects.of(benchmark, model, None, objective)
     given = {**settings, **objects.named()}
-    name = objects.benchmark.name if objects.benchmark is not None else str(benchmark)
+    name = objects.benchmark.name if objects.benchmark is not None else short_name(benchmark)
     folder = Path(out) if out is not None else directory.next_number(f"compare-{name}")
     planned = plan(given.pop("benchmark"), methods, seeds, given, folder, objects.objective)
     with progress_shown(planned, progress and tick is None) as show_line:
@@ -188,4 +190,4 @@ def _write_summary(comparison: Comparison) -> None:
 
     results = dict(comparison.results)
     draw_matrices(results, comparison.folder / "comparison.png")
-    (comparison.folder / "comparison.md").write_text(str(comparison), encoding="utf-8")
+    write_atomic(comparison.folder / "comparison.md", str(comparison).encode())
