@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from fedspecial.core.events import NOT_FINITE
 from fedspecial.core.messages import Tensors
 
 # About 1 MB of float64: a block stays in the processor's cache while it is converted and added.
@@ -71,7 +72,7 @@ def not_finite(tensors: Tensors) -> str | None:
     """Which tensor cannot be used because it contains NaN or infinity, or None."""
     for name, tensor in tensors.items():
         if tensor.is_floating_point() and not math.isfinite(norm(tensor)):
-            return f"'{name}' contains NaN or Inf"
+            return f"'{name}' {NOT_FINITE}"
     return None
 
 
