@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import subprocess
 import sys
@@ -21,6 +22,15 @@ def test_every_public_name_can_be_imported_and_completed() -> None:
     for name in fedspecial.__all__:
         value = getattr(fedspecial, name)
         assert not isinstance(value, type) or value.__doc__, name
+
+
+def test_every_public_function_and_property_of_a_class_is_documented() -> None:
+    for name in fedspecial.__all__:
+        kind = getattr(fedspecial, name)
+        for key in vars(kind) if inspect.isclass(kind) else ():
+            value, is_field = getattr(kind, key), key in getattr(kind, "__dataclass_fields__", ())
+            if not key.startswith("_") and not is_field and (inspect.isfunction(value) or isinstance(value, property)):
+                assert inspect.getdoc(value), f"{name}.{key}"
 
 
 def test_every_method_class_is_public() -> None:

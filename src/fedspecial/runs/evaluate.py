@@ -111,12 +111,13 @@ def _accuracies(
     for name, stored in sets.items():
         parts.server.tensors[name] = torch.cat([stored[buffer].flatten() for buffer in buffers])
 
+    last, domains = federation.num_tasks, federation.benchmark.domains
+
     def message(client: int) -> Broadcast:
         message = method.eval_broadcast(parts.server, client, last)
         bank.add_sets(parts.server, message)
         return message
 
-    last, domains = federation.num_tasks, federation.benchmark.domains
     found = parts.engine.evaluate(message, range(1, len(domains) + 1))
     values = main_values(run_settings.objective, found)
     return {domain.name: value for domain, value in zip(domains, values, strict=True) if value is not None}
