@@ -83,12 +83,6 @@ class TaskStarted:
     missing_classes: dict[str, tuple[int, int]] = field(default_factory=dict)
 
 
-NO_SAMPLES = "it holds no samples of this task"
-"""The `reason` of `UpdateRefused` that is no fault: the client has no data of the task."""
-NOT_FINITE = "contains NaN or Inf"
-"""How its `reason` ends where the training has diverged."""
-
-
 @dataclass(frozen=True)
 class UpdateRefused:
     """An update of a round was not used, or the reply to a query, where `round` is None."""

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from fedspecial.core.events import NOT_FINITE
 from fedspecial.core.messages import Tensors
+from fedspecial.core.refusals import NOT_FINITE
 
 # About 1 MB of float64: a block stays in the processor's cache while it is converted and added.
 _BLOCK = 1 << 17

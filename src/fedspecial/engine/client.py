@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from fedspecial.core.batches import Batch, batch_length
-from fedspecial.core.events import NO_SAMPLES
 from fedspecial.core.messages import BUFFERS, THETA, Broadcast, ClientState, Tensors, Update
+from fedspecial.core.refusals import NO_SAMPLES
 from fedspecial.core.statistics_bank import StatisticsBank, sets_in
 from fedspecial.core.streams import batch_order, seed_torch
 from fedspecial.core.vector import FlatModel

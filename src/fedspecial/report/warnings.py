@@ -9,7 +9,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fedspecial.core.events import NO_SAMPLES, NOT_FINITE, of_kind
+from fedspecial.core.events import of_kind
+from fedspecial.core.refusals import NO_SAMPLES, NOT_FINITE
 
 Events = Sequence[dict[str, Any]]
 Missed = dict[int, tuple[float, float]]

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fedspecial.core.clock_events import Loss, ServerStep, UpdateLost, UpdateOrigin
-from fedspecial.core.events import NO_SAMPLES
+from fedspecial.core.refusals import NO_SAMPLES
 from fedspecial.engine.base import Engine, Reply
 from fedspecial.engine.checkpoint import Checkpointer
 from fedspecial.engine.clock import TimedRound

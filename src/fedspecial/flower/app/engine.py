@@ -16,8 +16,9 @@ from typing import Any
 
 from flwr.serverapp import Grid
 
-from fedspecial.core.events import NO_SAMPLES, Event
+from fedspecial.core.events import Event
 from fedspecial.core.messages import Tensors, Update
+from fedspecial.core.refusals import NO_SAMPLES
 from fedspecial.core.vector import FlatModel
 from fedspecial.data.stream_schedule import STREAM_ROUND
 from fedspecial.engine.aggregate import norm

@@ -15,8 +15,8 @@ from flwr.app import ArrayRecord, Message
 from flwr.serverapp import Grid
 
 from fedspecial.core.clock_events import Loss
-from fedspecial.core.events import NO_SAMPLES
 from fedspecial.core.messages import Broadcast
+from fedspecial.core.refusals import NO_SAMPLES
 from fedspecial.engine.base import Messages
 from fedspecial.engine.payloads import PayloadTracker
 from fedspecial.flower.app import wire
