@@ -125,6 +125,14 @@ def test_show_draws_one_figure(tmp_path: Path, kind: str) -> None:
         assert figure.width > 1000
 
 
+def test_show_divides_the_samples_as_a_run_would(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("domain,label,age\n" + "\n".join(f"d,{n % 2},{n}" for n in range(60)))
+    given = ["clients=3", "clients_per_round=3", "partition_by=ward", "--data", str(tmp_path)]
+    result = call("show", "folders", *given, "--out", str(tmp_path / "mine.png"))
+    assert result.exit_code == 2
+    assert "partition_by=ward: domain 'd' has no such column" in result.output
+
+
 def test_a_missing_data_folder_is_reported_in_one_line() -> None:
     result = call("show", "pacs")
     assert result.exit_code == 2

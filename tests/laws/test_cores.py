@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import time
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -62,3 +64,16 @@ def test_without_a_number_of_runs_the_cores_are_not_exceeded(
 
 def test_fewer_runs_than_cores_are_all_executed_at_once() -> None:
     assert processes(8, jobs(3, None, 1), None) == (3, 1)
+
+
+def test_stopping_the_runs_ends_no_other_process_of_the_callers_program() -> None:
+    other = multiprocessing.get_context("spawn").Process(target=time.sleep, args=(600,))
+    other.start()
+    try:
+        with job_pools.open_pool(jobs(1, None, 1), 1, time.sleep) as pool:
+            pool.stop()
+        other.join(0.5)
+        assert other.exitcode is None
+    finally:
+        other.kill()
+        other.join()

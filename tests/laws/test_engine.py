@@ -12,12 +12,13 @@ from torch import nn
 
 import fedspecial
 from fedspecial import Benchmark, Domain, InputError, Method
-from fedspecial.core.events import read_events
+from fedspecial.core.events import EventLog, read_events
 from fedspecial.engine import base, checkpoint, inprocess
-from fedspecial.engine.checkpoint import Checkpointer
+from fedspecial.engine.checkpoint import Checkpointer, Position
 from fedspecial.engine.round import run_round
 from fedspecial.methods.base import StepReport
 from fedspecial.models import build
+from fedspecial.runs import build as build_run
 from toy_problems import begin, images, learn, play, rotated_blobs
 
 
@@ -247,3 +248,36 @@ def test_a_checkpoint_is_due_when_its_seconds_have_passed(
     clock = iter([100.0, 100.0 + passed])
     monkeypatch.setattr(checkpoint.time, "monotonic", lambda: next(clock))
     assert Checkpointer(tmp_path, 10.0).due() == due
+
+
+def test_a_tensor_that_comes_back_to_the_servers_state_is_in_the_checkpoint_again(tmp_path: Path) -> None:
+    run, position = begin(tmp_path / "run"), Position()
+    tensor = torch.arange(5.0)
+    for tensors in ({"mine": tensor}, {}, {"mine": tensor}):
+        run.server.tensors = tensors
+        run.checkpoint(position)
+    run.log.close()
+    saved = checkpoint.load(tmp_path / "run" / "checkpoint")
+    assert saved is not None
+    assert torch.equal(run.checkpointer.tensor(saved.tensors["mine"]), tensor)
+
+
+def test_a_run_that_is_refused_while_it_is_prepared_leaves_nothing_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed: list[object] = []
+    close_log = EventLog.close
+
+    def refuse(*given: object) -> None:
+        raise InputError("refused")
+
+    def close(log: EventLog) -> None:
+        closed.append(log)
+        close_log(log)
+
+    monkeypatch.setattr(inprocess.InProcess, "close", lambda engine: closed.append(engine))
+    monkeypatch.setattr(EventLog, "close", close)
+    monkeypatch.setattr(build_run, "private_aggregation", refuse)
+    with pytest.raises(InputError, match="refused"):
+        begin(tmp_path / "run")
+    assert [type(thing).__name__ for thing in closed] == ["EventLog", "InProcess"]

@@ -283,7 +283,8 @@ def test_what_epsilon_would_not_cover_is_refused(settings: dict[str, Any], messa
 
 
 def test_mu_is_allowed_with_a_fixed_number_of_steps() -> None:
-    resolve(merge_settings({**PRIVATE, "method": "special", "mu": 0.5, "local_steps": 3}))
+    allowed = resolve(merge_settings({**PRIVATE, "method": "special", "mu": 0.5, "local_steps": 3}))
+    assert allowed.method == Special(mu=0.5)
 
 
 # --- methods that need only the sum -----------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import subprocess
 import sys
@@ -21,6 +22,15 @@ def test_every_public_name_can_be_imported_and_completed() -> None:
     for name in fedspecial.__all__:
         value = getattr(fedspecial, name)
         assert not isinstance(value, type) or value.__doc__, name
+
+
+def test_every_public_function_and_property_of_a_class_is_documented() -> None:
+    for name in fedspecial.__all__:
+        kind = getattr(fedspecial, name)
+        for key in vars(kind) if inspect.isclass(kind) else ():
+            value, is_field = getattr(kind, key), key in getattr(kind, "__dataclass_fields__", ())
+            if not key.startswith("_") and not is_field and (inspect.isfunction(value) or isinstance(value, property)):
+                assert inspect.getdoc(value), f"{name}.{key}"
 
 
 def test_every_method_class_is_public() -> None:
@@ -99,8 +109,8 @@ def test_tune_returns_lambda_curve_and_a_settings_file(tmp_path: Path) -> None:
              "clients_per_round": 2, "min_per_client": 2, "eval_every": 0}  # fmt: skip
 
     def run_here(stage: str, jobs: list) -> None:
-        from fedspecial.runs.api import Objects
         from fedspecial.runs.jobs import run_in_process
+        from fedspecial.runs.objects import Objects
 
         assert stage in ("coarse", "fine")
         run_in_process(jobs, Objects(), lambda: None)
@@ -111,3 +121,32 @@ def test_tune_returns_lambda_curve_and_a_settings_file(tmp_path: Path) -> None:
     assert yaml.safe_load(tuned.preset.read_text())["lam"] == tuned.lam
     with pytest.raises(InputError, match="only special and special-c"):
         fedspecial.tune("digits-shift", method="fedavg")
+
+
+def test_a_setting_beside_a_method_object_that_has_it_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"lam=0\.3: the method was given as an object, which has lam=0\.1"):
+        learn(tmp_path / "run", fedspecial.Special(lam=0.1), lam=0.3)
+    assert not (tmp_path / "run").exists()
+    with pytest.raises(InputError, match=r"lam=0\.3: the method was given as an object, which has lam=0\.1"):
+        fedspecial.compare(rotated_blobs(), [fedspecial.Special(lam=0.1), "special-c"], lam=0.3, out=tmp_path / "c")
+
+
+@pytest.mark.parametrize(
+    ("method", "message"),
+    [
+        (fedspecial.Special(lam=0.9), r"lam=0\.9: .*, and it was started with lam=0\.3"),
+        (fedspecial.Special(mu=1.0), r"lam=None: .*, and it was started with lam=0\.3"),
+        (fedspecial.FedAvg(), r"method=fedavg: .*, and it was started with method=special"),
+    ],
+)
+def test_a_run_is_neither_resumed_nor_evaluated_with_another_method(
+    method: fedspecial.Method, message: str, tmp_path: Path
+) -> None:
+    result = learn(tmp_path / "run", fedspecial.Special(lam=0.3))
+    with pytest.raises(InputError, match=message):
+        fedspecial.evaluate(tmp_path / "run", rotated_blobs(), method=method)
+    (tmp_path / "run" / "result.json").unlink()
+    with pytest.raises(InputError, match=message):
+        fedspecial.resume(tmp_path / "run", benchmark=rotated_blobs(), method=method)
+    again = fedspecial.resume(tmp_path / "run", benchmark=rotated_blobs(), method=fedspecial.Special(lam=0.3))
+    assert again.model_sha256 == result.model_sha256

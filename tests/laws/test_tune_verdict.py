@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from fedspecial import InputError
 from fedspecial.report.comparison import MeanStd
-from fedspecial.runs.tune import Tuned
+from fedspecial.runs.jobs import Job
+from fedspecial.runs.tune import Tuned, tune
 
 FIVE = [0.01, 0.02, 0.03, 0.04, 0.05]
 """Mean 0.03 ± 2.776 · 0.01581/√5 = 0.03 ± 0.01963; p = 0.0132."""
@@ -35,3 +37,27 @@ def tuned(lam: float, **gains: Sequence[float]) -> Tuned:
 )
 def test_a_choice_is_clear_with_five_seeds_and_beyond_chance_for_all_values_tried(result: Tuned, text: str) -> None:
     assert result.verdict.startswith(text)
+
+
+@pytest.mark.parametrize("seeds", [(), (25, 25)])
+def test_a_search_needs_each_seed_once(seeds: tuple[int, ...], tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"seeds=.*: give at least one, and each only once"):
+        tune("digits-shift", seeds=seeds, out=tmp_path / "t")
+
+
+def test_the_runs_of_a_search_on_data_of_a_file_are_not_beside_that_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    own = tmp_path / "elsewhere" / "mine.py"
+    own.write_text("def data():\n    raise AssertionError\n")
+    monkeypatch.chdir(tmp_path)
+    folders: list[Path] = []
+
+    def planned(stage: str, jobs: Sequence[Job]) -> None:
+        folders.extend(job.folder for job in jobs)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        tune(f"{own}:data", run_jobs=planned)
+    assert {folder.parent for folder in folders} == {Path("tune/mine.py:data/runs")}

@@ -579,3 +579,22 @@ def test_a_head_trained_with_shuffled_images_distinguishes_them_from_real_ones(s
     x = benchmark.inputs(benchmark.domains[0].test.x)
     mixed = shuffled(x, "image", torch.Generator().manual_seed(1))
     assert float(familiarity(run, x).mean()) > float(familiarity(run, mixed).mean()) + 0.2
+
+
+def test_with_a_global_pool_a_site_that_joined_later_counts_only_for_the_slots_it_owns() -> None:
+    """Two clients own slots 1 and 2; a third joined since and owns slot 1. Slot 2 is the most familiar one."""
+    server = ServerState(torch.zeros(3))
+    slots.create(server, clients=2)
+    slots.mark_trained(server, [slots.model_key(1)], classes=2)
+    slots.add_task(server, 2)
+    slots.open_slot(server, 2)
+    for client in range(2):
+        slots.assign(server, client, 2, task=2)
+    slots.mark_trained(server, [slots.model_key(2)], classes=2)
+    context: Any = SimpleNamespace(task=3, problem=SimpleNamespace(clients=3))
+    exchange = PFedDil(pool="global", threshold=0.8).begin_task(server, context)
+    assert next(exchange).clients == [0, 1, 2]
+    earlier = QueryResult(numbers={"1": 0.1, "2": 0.9})
+    with pytest.raises(StopIteration):
+        exchange.send({0: earlier, 1: earlier, 2: QueryResult(numbers={"1": 0.1})})
+    assert [slots.current(server, client) for client in range(3)] == [2, 2, 2]

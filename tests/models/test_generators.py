@@ -60,7 +60,7 @@ class TestPublishedSizes:
         assert count(critic((3, 32, 32), 10)) == 704_843
 
     def test_fedcil_networks_at_224_pixels(self):
-        made = conditional_generator((3, 224, 224), 5, native=True)
+        made = conditional_generator((3, 224, 224), 5)
         assert round(count(made) / 1e6, 1) == 43.3
         assert round(4 * count(made) / 2**20) == 165
         assert [round(count(critic((3, 224, 224), classes)) / 1e6, 1) for classes in (5, 7, 100)] == [1.9, 2.3, 20.9]
@@ -106,14 +106,10 @@ class TestImages:
         assert real.shape == (2,)
         assert classes.shape == (2, 7)
 
-    def test_large_images_are_enlarged_from_64_pixels_unless_native(self):
-        small, large = conditional((3, 64, 64)), conditional((3, 224, 224))
-        large.load_state_dict(small.state_dict())
-        noise = torch.randn(4, small.latent)
-        enlarged = functional.interpolate(images(small, noise=noise), size=(224, 224), mode="bilinear")
-        assert torch.equal(images(large, noise=noise), enlarged)
-        native = conditional((3, 224, 224), native=True)
-        assert native.body(torch.zeros(2, native.latent)).shape == (2, 3, 224, 224)
+    def test_large_images_are_made_at_their_own_size(self):
+        generator = conditional((3, 224, 224))
+        noise, labels = torch.zeros(2, generator.latent), torch.zeros(2, dtype=torch.int64)
+        assert generator.body(generator.conditioned(noise, labels)).shape == (2, 3, 224, 224)
 
     @every_generator
     def test_in_evaluation_mode_an_image_does_not_depend_on_its_batch(self, make):

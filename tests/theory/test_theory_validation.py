@@ -8,6 +8,7 @@ import pytest
 from theory_fixtures import CFG, CONSTS
 
 from fedspecial import theory
+from fedspecial.theory.inputs import read_inputs
 from fedspecial.theory.simulation import problems, rate_studies, simulator
 
 FIRST = replace(CFG, task_index=1)
@@ -74,3 +75,10 @@ def test_statements_about_earlier_tasks_reject_the_first_task(call):
 def test_numpy_numbers_are_accepted():
     cfg = replace(CFG, local_steps=np.int64(5), lam=np.float64(0.25))
     assert theory.drift_radius(cfg, np.float32(2.0)) == pytest.approx(0.01)
+
+
+@pytest.mark.parametrize(("epochs", "steps"), [(0.07, 7), (0.071, 8), (0.5, 50), (5, 500)])
+def test_a_fraction_of_an_epoch_makes_as_many_steps_as_in_training(epochs: float, steps: int) -> None:
+    """A hundred batches in an epoch. Computed in binary, 0.07 · 100 is a little more than 7."""
+    given = {"local_epochs": epochs, "samples_per_client": 3200, "batch_size": 32}
+    assert read_inputs(given).cfg.local_steps == steps

@@ -119,23 +119,15 @@ def show(
 
 
 def _draw(config: Config, benchmark: Benchmark, path: Path) -> None:
-    from fedspecial.core.streams import stream
-    from fedspecial.data.partition import make_partition
     from fedspecial.data.preview import draw, save
+    from fedspecial.runs.data import partitions
 
-    partitions = [
-        make_partition(
-            config.partition, domain.train.y.numpy(), config.clients, alpha=config.alpha,
-            min_per_client=config.min_per_client, sites=domain.sites,
-            rng=stream(config.seed, "partition", *(() if config.shared_proportions else (task,))),
-        )
-        for task, domain in enumerate(benchmark.domains, start=1)
-    ]  # fmt: skip
+    parts = partitions(config, benchmark)
     has_sites = any(domain.sites is not None for domain in benchmark.domains)
     split = "given sites" if has_sites else f"{config.partition}, alpha={config.alpha:g}, seed={config.seed}"
     figure = draw(
-        benchmark, partitions,
-        title=f"{benchmark.name}: {partitions[0].num_clients} clients, {split}",
+        benchmark, parts,
+        title=f"{benchmark.name}: {parts[0].num_clients} clients, {split}",
         texts=_texts(config, benchmark) if benchmark.kind == "text" else None,
         features=catalogue.entry(str(config.benchmark)).features,
     )  # fmt: skip

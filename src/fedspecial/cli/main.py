@@ -18,6 +18,7 @@ from fedspecial.cli.console import err, fail, one_line_errors, out, seeds_of
 from fedspecial.cli.predict import predict
 from fedspecial.cli.run_progress import resume_with_progress
 from fedspecial.cli.settings import CommandWithSettings, DataOption, SettingsArgument, given_settings, print_settings
+from fedspecial.config.paths import short_name
 from fedspecial.errors import InputError
 from fedspecial.runs import directory
 
@@ -123,7 +124,7 @@ def compare(
         given = given_settings(settings, data)
         benchmark = str(given.pop("benchmark", config.Config().benchmark))
         names = _all_for(benchmark) if methods == "all" else [name.strip() for name in methods.split(",")]
-        folder = out_folder or directory.next_number(f"compare-{benchmark}")
+        folder = out_folder or directory.next_number(f"compare-{short_name(benchmark)}")
         given |= {"benchmark": benchmark, "methods": names, "seeds": seeds_of(seeds), "jobs": jobs, "out": folder}
         _print_comparison(benchmark, _compare_with_progress(given), matrices)
 

@@ -251,40 +251,30 @@ class Config(AggregationSettings, AsynchronySettings, PrivacySettings, StreamSet
 
 
 GROUPS: dict[str, tuple[str, ...]] = {
-    "Data": ("benchmark", "data", "domains", "cap", "holdout", "image_size", "on_bad", "options"),
-    "Training": ("method", "objective", "seed", "rounds", "local_epochs", "local_steps", "batch_size", "min_batch"),
-    "Stream": (*("stream", "blend_rounds", "stagger_rounds", "repeats", "detect", "detect_threshold", "detect_pause"),),
-    "Clients": (
-        *("clients", "clients_per_round", "partition", "partition_by", "alpha", "min_per_client"),
-        "shared_proportions",
-    ),
-    "Optimization": (
-        *("client_lr", "client_lr_decay", "client_lr_reset", "optimizer", "momentum", "weight_decay"),
-        *("server_lr", "server_optimizer", "server_momentum", "server_beta1", "server_beta2", "server_tau"),
-        *("server_optimizer_reset", "weighting", "batch_norm", "bank_temperature", "bank_choice"),
-        "bank_size",
-    ),
-    "Aggregation": ("aggregation", "max_faulty", "clip_norm", "norm_limit"),
-    "Asynchrony and time": (
-        *("mode", "buffer", "staleness", "staleness_exponent", "staleness_hinge", "max_staleness"),
-        *("staleness_normalise", "scale_steps", "latency", "latency_seconds", "latency_spread", "client_speed"),
-        *("availability", "drop_rate", "deadline_seconds", "min_updates", "over_select"),
-    ),
-    "Privacy": ("dp_clip", "dp_noise_multiplier", "dp_epsilon", "dp_delta"),
-    "Model": ("model", "width", "encoder", "weights"),
-    "Execution and output": (
-        *("device", "precision", "deterministic", "threads", "workers", "engine", "ray_address"),
-        *(
-            "cpus_per_client",
-            "gpus_per_client",
-            "eval_every",
-            "eval_cap",
-            "estimate",
-            "checkpoint_seconds",
-            "trackers",
-            "out",
-        ),
-    ),
+    topic: tuple(names.split())
+    for topic, names in {
+        "Data": "benchmark data domains cap holdout image_size on_bad options",
+        "Training": "method objective seed rounds local_epochs local_steps batch_size min_batch",
+        "Stream": "stream blend_rounds stagger_rounds repeats detect detect_threshold detect_pause",
+        "Clients": "clients clients_per_round partition partition_by alpha min_per_client shared_proportions",
+        "Optimization": """
+            client_lr client_lr_decay client_lr_reset optimizer momentum weight_decay server_lr server_optimizer
+            server_momentum server_beta1 server_beta2 server_tau server_optimizer_reset weighting batch_norm
+            bank_temperature bank_choice bank_size
+        """,
+        "Aggregation": "aggregation max_faulty clip_norm norm_limit",
+        "Asynchrony and time": """
+            mode buffer staleness staleness_exponent staleness_hinge max_staleness staleness_normalise
+            scale_steps latency latency_seconds latency_spread client_speed availability drop_rate
+            deadline_seconds min_updates over_select
+        """,
+        "Privacy": "dp_clip dp_noise_multiplier dp_epsilon dp_delta",
+        "Model": "model width encoder weights",
+        "Execution and output": """
+            device precision deterministic threads workers engine ray_address cpus_per_client gpus_per_client
+            eval_every eval_cap estimate checkpoint_seconds trackers out
+        """,
+    }.items()
 }
 """The settings by topic, in the order in which they are shown."""
 

@@ -47,6 +47,7 @@ class Broadcast:
 
     @property
     def theta(self) -> Tensor:
+        """The classifier's vector."""
         return self.vector(THETA)
 
     def key(self, network: str) -> str:
@@ -54,6 +55,7 @@ class Broadcast:
         return self.roles.get(network, network)
 
     def vector(self, network: str) -> Tensor:
+        """The vector that a network is loaded with."""
         return self.vectors[self.key(network)]
 
 
@@ -120,6 +122,7 @@ class ClientState:
         return bool(self.models or self.tensors or self.numbers)
 
     def to_bytes(self) -> bytes:
+        """The state as a message: tensors and numbers, with the kind of each in its name."""
         marked = {f"model/{name}": vector for name, vector in self.models.items()}
         marked |= {f"tensor/{name}": tensor for name, tensor in self.tensors.items()}
         named = {f"number/{name}": value for name, value in self.numbers.items()}

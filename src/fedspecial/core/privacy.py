@@ -20,7 +20,8 @@ NOT_COVERED = (
 class PrivacyCharged:
     """A noisy sum of updates is about to be used: the privacy that is spent with it and with all sums before it.
 
-    epsilon:       ε for who does not know which clients took part in which round · epsilon_known: for who does
+    epsilon:       ε for an observer who does not know which clients took part in which round
+    epsilon_known: ε for an observer who knows it
     sampled:       clients of the round, as planned · clients: clients of the federation
     releases:      noisy sums so far, those of repeated rounds included
     simulated:     the noise is derived from the seed: ε says what the run would cost, and nobody is protected
@@ -56,7 +57,9 @@ def privacy_lines(summary: Mapping[str, Any]) -> list[str]:
     name = "Simulated ε" if summary["simulated"] else "ε"
     amount = f"{name} = {summary['epsilon']:.4g} at δ = {summary['delta']:g}"
     if summary["epsilon_known"] > summary["epsilon"]:
-        amount += f" (ε = {summary['epsilon_known']:.4g} for who knows which sites took part in which round)"
+        amount += (
+            f" (ε = {summary['epsilon_known']:.4g} for an observer who knows which sites took part in which round)"
+        )
     noise = (
         f"{summary['releases']} rounds, noise multiplier {summary['noise_multiplier']:.4g}, clip {summary['clip']:g}"
     )

@@ -15,9 +15,7 @@ from fedspecial.core.batches import Batch
 from fedspecial.core.streams import stream
 from fedspecial.core.targets import TargetKind
 from fedspecial.data.input_arrays import kind_of, normalised, scale_and_shift
-from fedspecial.data.read_on_demand import (
-    Transform,
-)
+from fedspecial.data.read_on_demand import Transform
 from fedspecial.data.samples import Domain, Samples, check_domain
 from fedspecial.data.schema import DataSchema, Kind, TableEncoding, TextEncoding
 from fedspecial.data.targets import (
@@ -108,6 +106,7 @@ class Benchmark:
 
     @property
     def input_shape(self) -> tuple[int, ...]:
+        """The shape of one sample."""
         return tuple(self.domains[0].train.x.shape[1:])
 
     @property
@@ -129,6 +128,7 @@ class Benchmark:
 
     @property
     def task_names(self) -> list[str]:
+        """The names of the domains, in the order in which they are learned."""
         return [domain.name for domain in self.domains]
 
     def inputs(self, x: Batch) -> Batch:

@@ -19,11 +19,7 @@ from fedspecial.data.read_on_demand import (
     check_map_style,
     targets_of,
 )
-from fedspecial.data.targets import (
-    check_targets,
-    is_class_labels,
-    read_targets,
-)
+from fedspecial.data.targets import check_targets, is_class_labels, read_targets
 from fedspecial.errors import InputError
 
 
@@ -45,6 +41,7 @@ class Samples:
         return len(self.y)
 
     def take(self, rows: np.ndarray | Tensor | slice) -> Samples:
+        """These samples, in this order."""
         return Samples(self.x[rows], self.y[rows], self.classes)
 
     @staticmethod

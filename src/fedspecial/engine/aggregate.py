@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from fedspecial.core.messages import Tensors
+from fedspecial.core.refusals import NOT_FINITE
 
 # About 1 MB of float64: a block stays in the processor's cache while it is converted and added.
 _BLOCK = 1 << 17
@@ -71,7 +72,7 @@ def not_finite(tensors: Tensors) -> str | None:
     """Which tensor cannot be used because it contains NaN or infinity, or None."""
     for name, tensor in tensors.items():
         if tensor.is_floating_point() and not math.isfinite(norm(tensor)):
-            return f"'{name}' contains NaN or Inf"
+            return f"'{name}' {NOT_FINITE}"
     return None
 
 

@@ -136,7 +136,10 @@ class Checkpointer:
         data = _sealed({"format": _FORMAT, **asdict(checkpoint)})
         earlier = self._keep_history(position, data) if self.keep else set()
         write_atomic(self.folder / "checkpoint.json", data)
-        self.blobs.keep(checkpoint.blobs() | earlier)
+        kept = checkpoint.blobs() | earlier
+        self.blobs.keep(kept)
+        # Of what is removed nothing may be taken for stored, and its tensors need not be kept in memory.
+        self._stored = {name: known for name, known in self._stored.items() if known[2] in kept}
         self._last = time.monotonic()
         self.seconds_spent += time.perf_counter() - began
 

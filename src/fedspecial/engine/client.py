@@ -13,6 +13,7 @@ from torch import Tensor
 
 from fedspecial.core.batches import Batch, batch_length
 from fedspecial.core.messages import BUFFERS, THETA, Broadcast, ClientState, Tensors, Update
+from fedspecial.core.refusals import NO_SAMPLES
 from fedspecial.core.statistics_bank import StatisticsBank, sets_in
 from fedspecial.core.streams import batch_order, seed_torch
 from fedspecial.core.vector import FlatModel
@@ -29,7 +30,6 @@ from fedspecial.methods.base import ClientContext, LocalData, Method, ProblemSpe
 from fedspecial.objectives.base import Objective, Scores, Scoring, Summary
 from fedspecial.objectives.classification import CLASSIFICATION
 
-NO_SAMPLES = "it holds no samples of this task"
 BATCH_NORM = "batch_norm"
 """The name of a client's own BatchNorm statistics in its state."""
 TASK_OF_SAMPLES = "task_of_samples"

@@ -48,10 +48,10 @@ class LocalTraining:
 
 
 def train(method: Method, context: ClientContext, plan: LocalTraining, order: np.random.Generator) -> Update:
-    """E epochs of mini-batch descent from the downloaded model; returns how each vector changed.
+    """E epochs of mini-batch descent from the downloaded model, in place.
 
-    The delta is left for the caller to take from `context.model`, so that no second copy of the model is made here.
-    No step reads a value from the device: that would wait for all work that is queued there.
+    The update that is returned has no deltas yet: the caller takes them from `context.model`, so that no second copy of
+    the model is made here. No step reads a value from the device: that would wait for all work that is queued there.
     """
     model, rows = context.model, context.data.rows
     model.train()
@@ -120,9 +120,10 @@ def _smallest_batch(model: FlatModel, plan: LocalTraining, samples: int) -> int:
 def _batches(
     rows: np.ndarray, plan: LocalTraining, order: np.random.Generator, smallest: int, device: torch.device
 ) -> Iterator[tuple[Tensor, Tensor, bool]]:
-    """Shuffled passes over the rows, until the planned number of steps is done: rows, their positions, pass's end.
+    """Shuffled passes over the rows until the planned number of steps is done.
 
-    The rows are moved to the device where the data is, those of an epoch at once; the positions stay on the CPU.
+    Each batch is its rows, their positions among `rows`, and whether a pass ends with it. The rows are moved to the
+    device where the data is, those of an epoch at once; the positions stay on the CPU.
 
     The last pass may be incomplete, by `steps` or by a fraction of an epoch; it ends with the round. A last
     batch of fewer than `smallest` rows is left out.

@@ -133,7 +133,7 @@ def noise_for(target: float, delta: float, releases: int, sampled: int, clients:
 
 
 def seeded_noise(seed: int) -> Noise:
-    """Noise of a simulation, from a named stream: reproducible, and so no protection against who knows the seed."""
+    """Noise of a simulation, from a named stream: reproducible, so it protects nobody from those who know the seed."""
     return lambda task, round, name, size: stream(seed, "privacy-noise", task, round, name).standard_normal(size)
 
 

@@ -182,4 +182,5 @@ class ClientContext:
 
     @property
     def weights(self) -> Tensor:
+        """The client's weights, without BatchNorm statistics, as a part of the model's vector."""
         return self.model.weights

@@ -98,7 +98,7 @@ class FedCil(Method):
 
     def networks(self, problem: ProblemSpec) -> dict[str, nn.Module]:
         shape, width = self.gan_shape(problem), self.generator_width
-        generator = conditional_generator(shape, problem.classes, width, native=True)
+        generator = conditional_generator(shape, problem.classes, width)
         return {"generator": generator, "critic": critic(shape, problem.classes, width)}
 
     def gan_shape(self, problem: ProblemSpec) -> tuple[int, ...]:
@@ -135,13 +135,11 @@ class FedCil(Method):
         for name in ("generator", "critic"):
             server.tensors[name].add_(mean[name])
         teachers = sorted(int(name.split("/")[1]) for name in server.tensors if name.startswith("labels/"))
-        first, label_sets = (
-            server.tensors["first_task"],
-            [server.tensors.pop(f"labels/{client}") for client in teachers],
-        )
+        label_sets = [server.tensors.pop(f"labels/{client}") for client in teachers]
         generators = [server.tensors.pop(f"generator/{client}") for client in teachers if self.server_iterations]
+        first_task = server.tensors["first_task"]
         for labels in label_sets:
-            first[labels & (first == 0)] = info.task
+            first_task[labels & (first_task == 0)] = info.task
         if generators:
             self._consolidate(server, info, generators, label_sets)
         return StepReport(metrics={"teachers": len(teachers)})

@@ -102,6 +102,7 @@ class Mfcl(Method):
 
     @property
     def replays(self) -> bool:
+        """Whether any term of the loss uses generated images."""
         return self.w_ft > 0 or self.w_kd > 0
 
     def check_problem(self, problem: ProblemSpec) -> None:

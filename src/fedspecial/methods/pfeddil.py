@@ -66,7 +66,7 @@ class PFedDil(Method):
         kappa: Weight κ of the proximal term towards the client's models, ≥ 0; FedAvg at 0 with threshold=0.
         signal: How familiarity is learned: "correctness", "pseudo_negative" or "confidence".
         aux_gradient: Let the gradient of the auxiliary head reach the features.
-        pool: "personal": each client chooses its model; "global": the mean of all ρ decides for all clients.
+        pool: "personal": each client chooses its model; "global": the mean ρ of the clients decides for all of them.
         new_slot: "initial": a new model starts from the initial weights; "best": from the most familiar model.
 
     Example:
@@ -121,9 +121,7 @@ class PFedDil(Method):
         results = yield Query("choose", lambda client: self._owned_slots(server, client, context.task), owners, check)
         choices = {client: result.numbers for client, result in results.items() if result.numbers}
         if self.pool == "global" and choices:
-            rhos = list(choices.values())
-            mean = {int(slot): sum(rho[slot] for rho in rhos) / len(rhos) for slot in rhos[0]}
-            choices = dict.fromkeys(owners, self._choice(mean, context.task))
+            choices = dict.fromkeys(owners, self._choice(_mean_rho(list(choices.values())), context.task))
         opening = Counter(int(choice.get("best", 0)) for choice in choices.values() if choice["slot"] == context.task)
         if opening:
             # Of slots named by equally many clients, the one of the first client; 0 where no copy is wanted.
@@ -280,6 +278,13 @@ class PFedDil(Method):
             return logits, logits.softmax(1).amax(1)
         features, logits = _forward(context, x)
         return logits[:, :classes], context.networks["aux"].module(features).softmax(1)[:, 1]
+
+
+def _mean_rho(rhos: Sequence[Numbers]) -> Rho:
+    """The mean of each slot over the clients that own it; a site that joined later does not own the earlier ones."""
+    named = dict.fromkeys(slot for rho in rhos for slot in rho)
+    known = {slot: [rho[slot] for rho in rhos if slot in rho] for slot in named}
+    return {int(slot): sum(values) / len(values) for slot, values in known.items()}
 
 
 def _forward(context: ClientContext, x: Tensor) -> tuple[Tensor, Tensor]:

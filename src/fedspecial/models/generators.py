@@ -17,21 +17,20 @@ from fedspecial.errors import InputError
 
 Size = tuple[int, int]
 
-# FedCIL's generator makes no larger images than this unless `native`: larger ones are slow to make and poor.
 LARGEST = 64
+"""The largest side of FedCIL's images unless the method's `gan_size` is another: larger ones are slow and poor."""
 
 
 def conditional_generator(
-    input_shape: tuple[int, ...], num_classes: int, width: int = 64, native: bool = False, latent: int | None = None
+    input_shape: tuple[int, ...], num_classes: int, width: int = 64, latent: int | None = None
 ) -> ConditionalGenerator:
-    """FedCIL's generator for images of that shape; above 64 pixels it makes 64 and enlarges them, unless `native`."""
+    """FedCIL's generator for images of that shape."""
     channels, size = _image(input_shape)
     _at_least(1, num_classes=num_classes, width=width)
     latent = latent_size(num_classes) if latent is None else latent
     if latent <= num_classes:
         raise InputError(f"latent={latent}: must exceed num_classes={num_classes}, the label takes the first entries")
-    made = size if native else (min(size[0], LARGEST), min(size[1], LARGEST))
-    return ConditionalGenerator(latent, num_classes, channels, _grid(made, 8), size, width)
+    return ConditionalGenerator(latent, num_classes, channels, _grid(size, 8), size, width)
 
 
 def critic(input_shape: tuple[int, ...], num_classes: int, width: int = 64) -> Critic:

@@ -119,6 +119,7 @@ class Result:
         return self.load_model()
 
     def to_json(self) -> dict[str, Any]:
+        """The content of result.json."""
         content = asdict(replace(self, folder=None, load_model=None))
         return {key: value for key, value in content.items() if key not in ("folder", "load_model")}
 

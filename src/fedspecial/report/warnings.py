@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fedspecial.core.events import of_kind
+from fedspecial.core.refusals import NO_SAMPLES, NOT_FINITE
 
 Events = Sequence[dict[str, Any]]
 Missed = dict[int, tuple[float, float]]
@@ -18,8 +19,6 @@ LEARNED = 0.05
 """A task counts as learned if its accuracy covers this share of the way from the most frequent class to 100 %."""
 DIVERGED = "the training diverged"
 """How the warning about a run that diverged begins."""
-NO_SAMPLES = "it holds no samples of this task"
-"""A client that has no data of a task is no fault of the run."""
 
 
 def warnings_of(events: Events) -> list[str]:
@@ -59,7 +58,7 @@ def _not_learned(events: Events) -> Missed:
 def _diverged(events: Events, missed: Missed) -> str | None:
     """NaN or infinity in an update, or a loss that grew tenfold in a task that was not learned."""
     for event in of_kind(events, "update_refused"):
-        if "NaN or Inf" in event["reason"]:
+        if NOT_FINITE in event["reason"]:
             return (
                 f"{DIVERGED}: from task {event['task']} on, clients sent values that are not finite; "
                 "try a smaller client_lr"

@@ -11,15 +11,16 @@ import logging
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedspecial.config import EXECUTION, Settings, given_object, is_given_object, merge_settings, read_run_file, resolve
+from fedspecial.config import EXECUTION, Settings, merge_settings, read_run_file, resolve
 from fedspecial.errors import InputError
 from fedspecial.report.progress_line import ProgressLine, can_show
 from fedspecial.runs import directory
+from fedspecial.runs.objects import Objects, refuse_settings_of
 
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 log = logging.getLogger("fedspecial")
@@ -77,6 +78,8 @@ def run(
         >>> print(f"ACC {result.acc:.3f}, BWT {result.bwt:.3f}")  # doctest: +SKIP
     """
     objects = Objects.of(benchmark, model, method, objective)
+    if objects.method is not None:
+        refuse_settings_of(objects.method, settings)
     given = read_run_file(Path(config)) if config is not None else {}
     given |= objects.named() | settings | ({"out": str(out)} if out is not None else {})
     with new_run(given) as folder:
@@ -186,71 +189,6 @@ def execution_settings(given: Settings, reason: str = KEPT) -> Settings:
     return given
 
 
-@dataclass(frozen=True)
-class Objects:
-    """Python objects that the caller passed instead of names; None for each that was named or left out."""
-
-    benchmark: Benchmark | None = None
-    model: GivenModel | None = None
-    method: Method | None = None
-    objective: Objective | None = None
-    names: tuple[tuple[str, str], ...] = ()
-
-    @staticmethod
-    def of(benchmark: Any, model: Any, method: Any, objective: Any = None) -> Objects:
-        given = {"benchmark": benchmark, "model": model, "method": method, "objective": objective}
-        names = tuple((key, value) for key, value in given.items() if isinstance(value, str))
-        objects = {key: value for key, value in given.items() if value is not None and not isinstance(value, str)}
-        if "benchmark" in objects:
-            from fedspecial.data.benchmark import Benchmark
-
-            objects["benchmark"] = Benchmark.of(objects["benchmark"])
-        if "method" in objects:
-            check_method(objects["method"])
-        if "model" in objects and not callable(objects["model"]):
-            raise InputError(
-                f"model={objects['model']!r}: expected a name, a torch.nn.Module, or a function that returns one"
-            )
-        if "objective" in objects:
-            from fedspecial.objectives.base import Objective
-
-            if not isinstance(objects["objective"], Objective):
-                raise InputError(f"objective={objects['objective']!r}: expected a name or a fedspecial.Objective")
-        return Objects(**objects, names=names)
-
-    def named(self) -> Settings:
-        """The settings that record these objects and names."""
-        settings: Settings = dict(self.names)
-        if self.benchmark is not None:
-            settings["benchmark"] = given_object(self.benchmark.name)
-        if self.model is not None:
-            settings["model"] = given_object(_model_name(self.model))
-        if self.objective is not None:
-            settings["objective"] = given_object(self.objective.name)
-        if self.method is not None:
-            settings |= settings_of_method(self.method)
-        return settings
-
-    def check_same(self, settings: Settings, reason: str) -> None:
-        """Refuse another benchmark, model, method or objective than the run has, which would not be used."""
-        for key, name in self.names:
-            if settings.get(key) != name:
-                raise InputError(f"{key}={name}: {reason}; leave it out")
-        for key in ("benchmark", "model", "objective"):
-            if getattr(self, key) is not None and not is_given_object(settings.get(key)):
-                raise InputError(f"{key}: {reason}, and it was started with {key}={settings.get(key)}; leave it out")
-
-    def check_complete(self, settings: Settings, call: str) -> None:
-        """Refuse if the run was started with an object that is not given now."""
-        given = (("benchmark", self.benchmark), ("model", self.model), ("objective", self.objective))
-        for key, value in given:
-            if is_given_object(settings.get(key)) and value is None:
-                raise InputError(
-                    f"{key}={settings[key]['object']}: this run was started with a Python object, which is not saved; "
-                    f"pass it again from Python: {call.replace('…', f'{key}=…')}"
-                )
-
-
 def _located(result: Result, folder: Path, model: GivenModel | None) -> Result:
     """The result with its run directory, from which `result.model` is read."""
     return replace(result, folder=folder, load_model=partial(_load_module, folder.resolve(), model))
@@ -260,29 +198,3 @@ def _load_module(folder: Path, model: GivenModel | None) -> nn.Module:
     from fedspecial.runs.load import load
 
     return load(folder, model=model).module
-
-
-def _model_name(model: GivenModel) -> str:
-    """The name of a function, or of the class of a module."""
-    return str(getattr(model, "__name__", type(model).__name__)).strip("<>")
-
-
-def check_method(method: Any) -> None:
-    """Refuse anything but an object of a method's class."""
-    from fedspecial.methods.base import Method
-
-    if isinstance(method, type):
-        raise InputError(f"method={method.__name__}: this is a class; give an object of it, {method.__name__}(…)")
-    if not isinstance(method, Method):
-        raise InputError(f"method={method!r}: expected a name or an object such as Special(lam=0.1)")
-
-
-def settings_of_method(method: Method) -> Settings:
-    """The settings that make the same method again: its name and its hyper-parameters."""
-    from fedspecial import methods
-
-    check_method(method)
-    kind = type(method)
-    built_in = method.name in methods.names() and methods.find(method.name) is kind
-    name = method.name if built_in else f"{kind.__module__}:{kind.__qualname__}"
-    return {"method": name, **{key: value for key, value in asdict(method).items() if value is not None}}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -66,21 +67,26 @@ def prepare(
     commit: called when everything was checked, before the event log is opened, which cuts it to the checkpoint
     """
     parts = assemble(folder, resolved, federation, model, saved, connect)
-    if commit is not None:
-        if resolved.config.dp_clip:
-            _check_privacy_budget(folder, resolved.config, federation, saved)
-        commit()
     runner, config, method = parts.runner, resolved.config, resolved.method
-    log = EventLog(folder / "events.jsonl", cut=saved.events_length if saved else 0)
-    return Run(
-        *(config, method, federation, runner.model, runner.networks, runner.problem, parts.engine, log),
-        *(parts.checkpointer, parts.vector, parts.server, saved.position if saved else Position(), listeners),
-        *(resolved.objective, issue),
-        private=private_aggregation(
-            config, federation.num_tasks, federation.clients, read_events(log.path) if config.dp_clip else ()
-        ),
-        work=_simulated_work(config, parts.checkpointer, saved) if config.has_clock and connect is None else None,
-    )
+    with contextlib.ExitStack() as opened:  # closed if the run is refused
+        opened.callback(parts.engine.close)
+        if commit is not None:
+            if config.dp_clip:
+                _check_privacy_budget(folder, config, federation, saved)
+            commit()
+        log = EventLog(folder / "events.jsonl", cut=saved.events_length if saved else 0)
+        opened.callback(log.close)
+        run = Run(
+            *(config, method, federation, runner.model, runner.networks, runner.problem, parts.engine, log),
+            *(parts.checkpointer, parts.vector, parts.server, saved.position if saved else Position(), listeners),
+            *(resolved.objective, issue),
+            private=private_aggregation(
+                config, federation.num_tasks, federation.clients, read_events(log.path) if config.dp_clip else ()
+            ),
+            work=_simulated_work(config, parts.checkpointer, saved) if config.has_clock and connect is None else None,
+        )
+        opened.pop_all()
+    return run
 
 
 def _check_privacy_budget(folder: Path, config: Config, federation: Federation, saved: Checkpoint | None) -> None:

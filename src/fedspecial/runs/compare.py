@@ -16,10 +16,13 @@ from fedspecial.config import (
     resolve,
     unknown_setting,
 )
+from fedspecial.config.paths import short_name
+from fedspecial.core.files import write_atomic
 from fedspecial.errors import InputError
 from fedspecial.runs import directory
-from fedspecial.runs.api import Objects, resume, settings_of_method
+from fedspecial.runs.api import resume
 from fedspecial.runs.jobs import Job, progress_shown, run_in_process, run_missing
+from fedspecial.runs.objects import Objects, refuse_settings_of, settings_of_method
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -114,7 +117,7 @@ def compare(
         raise InputError(f"jobs={jobs}: must be at least 1")
     objects = Objects.of(benchmark, model, None, objective)
     given = {**settings, **objects.named()}
-    name = objects.benchmark.name if objects.benchmark is not None else str(benchmark)
+    name = objects.benchmark.name if objects.benchmark is not None else short_name(benchmark)
     folder = Path(out) if out is not None else directory.next_number(f"compare-{name}")
     planned = plan(given.pop("benchmark"), methods, seeds, given, folder, objects.objective)
     with progress_shown(planned, progress and tick is None) as show_line:
@@ -137,6 +140,9 @@ def plan(
     objective: Objective | None = None,
 ) -> list[Job]:
     """All runs, checked before the first one starts. A method's own setting goes only to methods that have it."""
+    for method in chosen:
+        if not isinstance(method, str):
+            refuse_settings_of(method, settings)
     each = [{"method": method} if isinstance(method, str) else settings_of_method(method) for method in chosen]
     own = {mine["method"]: mine for mine in each}
     for key, values in (("methods", [mine["method"] for mine in each]), ("seeds", list(seeds))):
@@ -184,4 +190,4 @@ def _write_summary(comparison: Comparison) -> None:
 
     results = dict(comparison.results)
     draw_matrices(results, comparison.folder / "comparison.png")
-    (comparison.folder / "comparison.md").write_text(str(comparison), encoding="utf-8")
+    write_atomic(comparison.folder / "comparison.md", str(comparison).encode())

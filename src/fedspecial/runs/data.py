@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import torch
 
@@ -84,22 +85,31 @@ def apply_sites(resolved: RunSettings, benchmark: Benchmark) -> RunSettings:
 def make_federation(config: Config, benchmark: Benchmark, *, all_domains: bool = False) -> Federation:
     """The clients and their data, which depend on the seed, the task and the partition settings, not on the method."""
 
-    def partition_task(task: int, domain: Domain) -> Partition:
-        keys = () if config.shared_proportions else (task,)
-        return make_partition(
-            config.partition,
-            domain.labels_to_divide(config.partition, config.partition_by),
-            config.clients,
-            alpha=config.alpha,
-            min_per_client=config.min_per_client,
-            sites=domain.sites,
-            rng=stream(config.seed, "partition", *keys),
-        )
-
     if has_missing(benchmark):
-        benchmark = impute(benchmark, [partition_task(i, d) for i, d in enumerate(benchmark.domains, start=1)])
-    federation = Federation(benchmark, config.clients, partition_task, schedule=stream_schedule(config, benchmark))
+        benchmark = impute(benchmark, partitions(config, benchmark))
+    federation = Federation(
+        benchmark, config.clients, partial(partition_domain, config), schedule=stream_schedule(config, benchmark)
+    )
     return with_all_domains(federation) if all_domains else federation
+
+
+def partitions(config: Config, benchmark: Benchmark) -> list[Partition]:
+    """The partition of each domain, in order."""
+    return [partition_domain(config, number, domain) for number, domain in enumerate(benchmark.domains, start=1)]
+
+
+def partition_domain(config: Config, number: int, domain: Domain) -> Partition:
+    """Which client has which training rows of the domain with this number, as the settings say."""
+    keys = () if config.shared_proportions else (number,)
+    return make_partition(
+        config.partition,
+        domain.labels_to_divide(config.partition, config.partition_by),
+        config.clients,
+        alpha=config.alpha,
+        min_per_client=config.min_per_client,
+        sites=domain.sites,
+        rng=stream(config.seed, "partition", *keys),
+    )
 
 
 def stream_schedule(config: Config, benchmark: Benchmark) -> StreamSchedule | None:

@@ -29,11 +29,11 @@ from fedspecial.errors import InputError
 from fedspecial.methods.base import Method
 from fedspecial.objectives.base import Objective
 from fedspecial.runs import directory
-from fedspecial.runs.api import Objects
 from fedspecial.runs.build import GivenModel, assemble, make_module
 from fedspecial.runs.data import apply_sites, load_benchmark, make_federation
 from fedspecial.runs.devices import torch_settings
 from fedspecial.runs.model_files import load_state, read_model
+from fedspecial.runs.objects import Objects
 
 
 def evaluate(
@@ -71,6 +71,7 @@ def evaluate(
         recorded if "benchmark" not in given else {**recorded, "benchmark": None},
         f"fedspecial.evaluate({str(folder)!r}, …)",
     )
+    objects.check_same_method(recorded, "a model is evaluated with the method of its run")
     run_settings = resolve(recorded, objects.method, objects.objective)
     if run_settings.config.bank_choice == "task":
         raise InputError("bank_choice=task: it needs the task of every sample; result.json has the run's own accuracy")
@@ -110,12 +111,13 @@ def _accuracies(
     for name, stored in sets.items():
         parts.server.tensors[name] = torch.cat([stored[buffer].flatten() for buffer in buffers])
 
+    last, domains = federation.num_tasks, federation.benchmark.domains
+
     def message(client: int) -> Broadcast:
         message = method.eval_broadcast(parts.server, client, last)
         bank.add_sets(parts.server, message)
         return message
 
-    last, domains = federation.num_tasks, federation.benchmark.domains
     found = parts.engine.evaluate(message, range(1, len(domains) + 1))
     values = main_values(run_settings.objective, found)
     return {domain.name: value for domain, value in zip(domains, values, strict=True) if value is not None}

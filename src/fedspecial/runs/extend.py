@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 from fedspecial.config import Settings, is_given_object
 from fedspecial.errors import InputError
 from fedspecial.runs import directory
-from fedspecial.runs.api import Objects, continue_run, execution_settings
+from fedspecial.runs.api import continue_run, execution_settings
+from fedspecial.runs.objects import Objects
 
 if TYPE_CHECKING:
     from fedspecial.data.benchmark import Benchmark

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import multiprocessing
+import multiprocessing.process
 import os
 import secrets
 import signal
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -57,11 +58,15 @@ def open_pool(
 
 @dataclass
 class _LocalPool:
-    """One process of this machine for each run."""
+    """One process of this machine for each run.
+
+    others: child processes that were there before the pool; they belong to the caller's program
+    """
 
     size: int
     executor: ProcessPoolExecutor
     execute: Execute
+    others: Collection[multiprocessing.process.BaseProcess]
 
     def submit(self, job: Job) -> Future[None]:
         return self.executor.submit(self.execute, sharing_cores(job, self.size))
@@ -69,19 +74,20 @@ class _LocalPool:
     def stop(self) -> None:
         self.executor.shutdown(wait=False, cancel_futures=True)
         for process in multiprocessing.active_children():
-            process.terminate()
+            if process not in self.others:
+                process.terminate()
 
 
 def _local_pool(
     jobs: Sequence[Job], parallel: int | None, execute: Execute, gpus: Sequence[str] = ()
 ) -> Iterator[JobPool]:
     size = max(1, min(parallel or len(gpus), len(jobs))) if gpus else local_runs(jobs, parallel)
-    context = multiprocessing.get_context("spawn")
+    context, others = multiprocessing.get_context("spawn"), multiprocessing.active_children()
     of_process = context.SimpleQueue()
     for number in range(size):
         of_process.put(gpus[number % len(gpus)] if gpus else None)
     with ProcessPoolExecutor(size, context, _prepare_process, (of_process,)) as executor:
-        yield _LocalPool(size, executor, execute)
+        yield _LocalPool(size, executor, execute, others)
 
 
 def sharing_cores(job: Job, runs: int) -> Job:

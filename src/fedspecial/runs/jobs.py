@@ -18,8 +18,9 @@ from fedspecial.config import EXECUTION, Settings, resolve
 from fedspecial.errors import InputError
 from fedspecial.report.progress_line import JobsLine, can_show
 from fedspecial.runs import directory
-from fedspecial.runs.api import Objects, new_run, resume
+from fedspecial.runs.api import new_run, resume
 from fedspecial.runs.job_pools import open_pool
+from fedspecial.runs.objects import Objects
 
 if TYPE_CHECKING:
     from fedspecial.objectives.base import Objective

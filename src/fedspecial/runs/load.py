@@ -21,9 +21,9 @@ from fedspecial.engine.evaluate import EVAL_BATCH
 from fedspecial.engine.head import wider_head
 from fedspecial.errors import InputError
 from fedspecial.runs import directory
-from fedspecial.runs.api import Objects
 from fedspecial.runs.build import GivenModel, initial_module
 from fedspecial.runs.model_files import load_state, read_model
+from fedspecial.runs.objects import Objects
 
 
 @dataclass(frozen=True)

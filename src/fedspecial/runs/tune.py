@@ -15,6 +15,7 @@ from typing import Any, Literal
 import yaml
 
 from fedspecial.config import Config, Settings, merge_settings
+from fedspecial.config.paths import short_name
 from fedspecial.core.files import write_atomic
 from fedspecial.errors import InputError
 from fedspecial.metrics.statistics import MIN_SEEDS, directions, t_interval
@@ -131,7 +132,9 @@ def tune(
         raise InputError(f"method={method}: only special and special-c have λ")
     if jobs is not None and jobs < 1:
         raise InputError(f"jobs={jobs}: must be at least 1")
-    folder = Path(out) if out is not None else Path("tune") / benchmark
+    if not seeds or len(set(seeds)) < len(seeds):
+        raise InputError(f"seeds={','.join(map(str, seeds))}: give at least one, and each only once")
+    folder = Path(out) if out is not None else Path("tune") / short_name(benchmark)
     search = Search({"benchmark": benchmark, **settings, "method": method}, tuple(seeds), holdout, folder)
 
     curve: dict[float, MeanStd] = {}

@@ -93,7 +93,7 @@ def _steps(known: Mapping[str, Any]) -> tuple[int | None, list[str]]:
         return None, [hint]
     if epochs <= 0:
         raise ValueError(f"local_epochs must be above 0, got {epochs!r}")
-    steps = math.ceil(epochs * local_steps(samples, batch, 1))
+    steps = math.ceil(epochs * local_steps(samples, batch, 1) - 1e-9)  # a fraction of an epoch as in training
     return steps, [f"local_steps = {steps}, from {samples} samples in batches of {batch}, {epochs:g} epochs"]
 
 

@@ -74,7 +74,7 @@ class AuditTrail:
         self.rounds: deque[dict[str, Any]] = deque(maxlen=MAX_ROUNDS)
         self.refusals: deque[dict[str, Any]] = deque(maxlen=MAX_REFUSALS)
         self.starts: deque[str] = deque(maxlen=50)
-        self.num_rounds = self.num_refusals = self.num_lines = self.num_unreadable = 0
+        self.num_rounds = self.num_refusals = self.num_unreadable = 0
         self.privacy: dict[str, Any] | None = None
 
     @property
@@ -90,7 +90,6 @@ class AuditTrail:
         self._verify()
 
     def _add_line(self, raw: bytes) -> None:
-        self.num_lines += 1
         try:
             line = json.loads(raw)
             kind = line["event"]
@@ -229,7 +228,7 @@ def _privacy(line: dict[str, Any]) -> dict[str, str]:
     """The privacy that is spent, with the names that the page shows."""
     shown = {
         "ε": number_of(line["epsilon"]),
-        "ε for who knows who took part": number_of(line["epsilon_known"]),
+        "ε for an observer who knows who took part": number_of(line["epsilon_known"]),
         "δ": number_of(line["delta"]),
         "noise multiplier": number_of(line["noise_multiplier"]),
         "clip": number_of(line["clip"]),

@@ -46,7 +46,6 @@ class RunLog:
         self.totals: defaultdict[str, float] = defaultdict(float)
         self.recent_seconds: deque[float] = deque(maxlen=20)
         self.model_sha256: str | None = None
-        self.last_event = ""
         self._line = 0
         self._bound = 0.0
         self._before = 0
@@ -86,7 +85,6 @@ class RunLog:
         if not isinstance(event, dict) or not isinstance(event.get("event"), str):
             self._note_problem("it is not an event")
             return
-        self.last_event = text_of(event["event"])
         try:
             if handle := self._handlers.get(event["event"]):
                 handle(event)

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fedspecial.core.clock_events import Loss, ServerStep, UpdateLost, UpdateOrigin
+from fedspecial.core.refusals import NO_SAMPLES
 from fedspecial.engine.base import Engine, Reply
 from fedspecial.engine.checkpoint import Checkpointer
-from fedspecial.engine.client import NO_SAMPLES
 from fedspecial.engine.clock import TimedRound
 from fedspecial.engine.in_flight import Assignment, Finished
 from fedspecial.errors import InputError

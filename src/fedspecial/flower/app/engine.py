@@ -18,11 +18,12 @@ from flwr.serverapp import Grid
 
 from fedspecial.core.events import Event
 from fedspecial.core.messages import Tensors, Update
+from fedspecial.core.refusals import NO_SAMPLES
 from fedspecial.core.vector import FlatModel
 from fedspecial.data.stream_schedule import STREAM_ROUND
 from fedspecial.engine.aggregate import norm
 from fedspecial.engine.base import Messages, QueryReply, Reply, problem_with_result
-from fedspecial.engine.client import NO_SAMPLES, ClientRunner
+from fedspecial.engine.client import ClientRunner
 from fedspecial.engine.payloads import PayloadTracker
 from fedspecial.flower.app import wire
 from fedspecial.flower.app.plan import FederationPlan

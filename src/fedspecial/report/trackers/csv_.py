@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import csv
+import io
 from collections.abc import Mapping
 from pathlib import Path
 
+from fedspecial.core.files import write_atomic
 from fedspecial.report.trackers import TrackedRun
 
 HEAD = ("step", "name", "value")
@@ -30,6 +32,7 @@ def start(run: TrackedRun) -> CsvFile:
     if run.step and path.exists():
         with path.open(newline="", encoding="utf-8") as file:
             rows = [row for row in list(csv.reader(file))[1:] if len(row) == len(HEAD) and int(row[0]) <= run.step]
-    with path.open("w", newline="", encoding="utf-8") as file:
-        csv.writer(file).writerows([HEAD, *rows])
+    text = io.StringIO(newline="")
+    csv.writer(text).writerows([HEAD, *rows])
+    write_atomic(path, text.getvalue().encode())
     return CsvFile(path)

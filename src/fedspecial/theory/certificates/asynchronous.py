@@ -30,9 +30,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedspecial.theory.bounds.drift import drift_step
-from fedspecial.theory.certificates.round import Violation
-
-_RTOL = 1e-5  # as in `Assumptions`: rounding in the norms of a run
+from fedspecial.theory.certificates.round import RTOL, Violation
 
 Events = Sequence[Mapping[str, Any]]
 
@@ -84,7 +82,7 @@ def certify_steps(rounds: Events, steps: Events, lost: int) -> AsynchronousCerti
             ("mean delta <= weighted norms", event["delta_norm"], pushed),
             ("drift <= weighted recursion", event["drift"] or 0.0, radius),
         ):
-            if lhs > rhs * (1 + _RTOL) + slack * (1 + len(updates)):
+            if lhs > rhs * (1 + RTOL) + slack * (1 + len(updates)):
                 found.append(Violation(name, "bug", lhs, rhs))
     mean = sum(ages) / len(ages)
     return AsynchronousCertificate(len(ages), lost, max(ages), mean, largest_sum, radius, tuple(found))
