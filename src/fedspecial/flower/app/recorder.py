@@ -22,7 +22,7 @@ from fedspecial.core.events import (
 )
 from fedspecial.core.files import write_atomic
 from fedspecial.core.privacy import PrivacyCharged
-from fedspecial.engine.client import NO_SAMPLES
+from fedspecial.core.refusals import NO_SAMPLES
 from fedspecial.engine.run import Run
 from fedspecial.errors import InputError
 from fedspecial.flower.app.cards import published_card
