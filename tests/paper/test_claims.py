@@ -174,10 +174,12 @@ def test_a_margin_is_added_to_the_difference_of_every_seed(results) -> None:
 
 
 def test_a_margin_is_shown_with_the_difference_of_every_seed(results) -> None:
-    values = {("special", None): {25: 61.0, 225: 62.5}, ("fedavg", None): {225: 63.0, 25: 60.0}}
-    judgement = AtLeast("acc", "special", "fedavg", 0.0).judge(results("main", values))
-    assert judgement.ours.startswith("61.75 ± 1.06 vs. 61.50 ± 2.12 (FedAvg); advantage +0.25 [")
-    assert judgement.ours.endswith("]; by seed +1.00, −0.50")
+    values = {("special", None): {225: 61.0, 25: 62.5}, ("fedavg", None): {25: 63.0, 225: 60.0}}
+    mean = OnAverage("acc", "special", "fedavg", 0.0, ("digit10", "pacs"))
+    for rule in (AtLeast("acc", "special", "fedavg", 0.0), mean):
+        shown = rule.judge(results("main", values)).ours
+        assert shown.startswith("61.75 ± 1.06 vs. 61.50 ± 2.12 (FedAvg); advantage +0.25 [")
+        assert "]; by seed +1.00, −0.50" in shown
 
 
 def test_an_average_without_a_common_seed_decides_nothing(results) -> None:

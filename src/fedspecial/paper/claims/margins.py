@@ -62,8 +62,10 @@ class OnAverage:
 
     def _means(self, results: BenchmarkResults, row: str, averaged: Sequence[str]) -> dict[int, float]:
         found = [results.study_results.values(name, row, None, self.key) for name in averaged]
-        seeds = set.intersection(*(set(values) for values in found)) if found else set()
-        return {seed: fmean(values[seed] for values in found) for seed in sorted(seeds)}
+        if not found:
+            return {}
+        seeds = [seed for seed in found[0] if all(seed in values for values in found)]
+        return {seed: fmean(values[seed] for values in found) for seed in seeds}
 
 
 def _judged(
