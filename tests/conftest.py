@@ -46,8 +46,11 @@ PRELOADED = [
 @pytest.fixture(autouse=True)
 def _enabled_logs() -> Iterator[None]:
     """Libraries that configure logging in one test would switch off the logs that another test reads."""
+    logging.disable(logging.NOTSET)
+    logging.getLogger().setLevel(logging.WARNING)
     with pytest.MonkeyPatch.context() as patch:
         for name in ("fedspecial", "fedspecial.flower"):
+            logging.getLogger(name).setLevel(logging.NOTSET)
             patch.setattr(logging.getLogger(name), "disabled", False)
             patch.setattr(logging.getLogger(name), "propagate", True)
         yield
