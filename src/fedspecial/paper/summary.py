@@ -53,7 +53,10 @@ def summary(sections: Sequence[Section]) -> str:
         lines += ["No run of a study has a record yet.", ""]
     for kind in ClaimKind:
         rows = [row for section in sections for row in _claim_rows(section, kind)]
-        lines += [f"## {kind.value}", "", HEADS, "|---|---|---|---|", *rows, ""] if rows else []
+        table = [HEADS, "|---|---|---|---|", *rows]
+        if kind is ClaimKind.OURS:
+            table = _folded(f"{len(rows)} questions and their answers", table)
+        lines += [f"## {kind.value}", "", *table, ""] if rows else []
     return "\n".join([*lines, *_untested(sections), *_studies(sections)]).rstrip() + "\n"
 
 
@@ -119,5 +122,9 @@ def _untested(sections: Iterable[Section]) -> list[str]:
     if not lines:
         return []
     note = "No run of the study, of the benchmark or of a method that the claim is about has a record."
-    head = ["## Not tested", "", note, "", '<details markdown="1">', "<summary>Claims that were not tested</summary>"]
-    return [*head, "", *lines, "", "</details>", ""]
+    return ["## Not tested", "", note, "", *_folded("Claims that were not tested", lines), ""]
+
+
+def _folded(title: str, lines: Sequence[str]) -> list[str]:
+    """What would make the page longer than two screens."""
+    return ['<details markdown="1">', f"<summary>{title}</summary>", "", *lines, "", "</details>"]
