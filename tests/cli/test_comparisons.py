@@ -72,6 +72,13 @@ def test_a_run_that_was_started_before_continues_to_the_same_model(
     assert sha256(folder / "special-25") == sha256(tmp_path / "alone")
 
 
+def test_one_seed_has_no_standard_deviation(first: Outcome, fork: Fork, command: list[str]) -> None:
+    again = fork(*("25" if word == "25,26" else word for word in command))
+    assert again.code == 0, again.stderr
+    assert "digits-shift, seed 25: per cent\n" in again.stdout
+    assert "±" not in again.stdout
+
+
 def test_finished_runs_are_reused(first: Outcome, fork: Fork, command: list[str], folder: Path) -> None:
     before = {path: path.stat().st_mtime_ns for path in folder.glob("*/*")}
     again = fork(*command)

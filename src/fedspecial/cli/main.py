@@ -246,8 +246,9 @@ def _print_comparison(benchmark: str, comparison: Comparison, matrices: bool) ->
             out.print(matrix_table(title, first.tasks, mean_matrix(runs), first.scale, first.rows))
             if len(runs) == 1:
                 out.print(result_line(runs[0]) + "\n")
-    seeds = ", ".join(str(r.seed) for r in next(iter(comparison.results.values())))
-    title = f"{benchmark}, seeds {seeds}: per cent, mean ± standard deviation"
+    used = [str(run.seed) for run in next(iter(comparison.results.values()))]
+    several = f"{benchmark}, seeds {', '.join(used)}: per cent, mean ± standard deviation"
+    title = several if len(used) > 1 else f"{benchmark}, seed {used[0]}: per cent"
     out.print(comparison_table(title, list(comparison.summaries.values())))
     for line in warning_lines(comparison.results):
         out.print(line, markup=False)
