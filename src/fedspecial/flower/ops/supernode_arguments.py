@@ -17,8 +17,9 @@ from fedspecial.errors import InputError, did_you_mean
 
 KNOWN = ("site", "data", "tasks", "state", "policy")
 """Keys of the node config that fedspecial reads; an app's own code may read others."""
-_PAIR = re.compile(r"(\S+?)=('[^']*'|\"[^\"]*\"|\S+)")
-"""As in Flower: KEY=VALUE, where the value is in quotes or has no spaces."""
+_QUOTED, _PLAIN = r"""(?:"[^"]*"|'[^']*')""", r"""[^\s"']\S*"""
+_PAIR = re.compile(rf"([^\s=]+)=({_QUOTED}|{_PLAIN})")
+"""KEY=VALUE, where the value is in quotes or has no spaces; a test compares it with what Flower makes of the text."""
 
 
 def parse_node_config(text: str) -> dict[str, Any]:
