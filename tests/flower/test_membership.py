@@ -17,10 +17,11 @@ from fedspecial.config import preset_settings
 from fedspecial.core.events import RoundFinished, of_kind, read_events
 from fedspecial.errors import InputError
 from fedspecial.flower.app.client_app import make_client_app
-from fedspecial.flower.app.membership import Membership, request_change
+from fedspecial.flower.app.membership import Membership, apply_changes, cancel_change, request_change
 from fedspecial.flower.app.server_app import serve
 from fedspecial.flower.governance.audit import read_lines, verify
 from fedspecial.flower.grid import InProcessGrid
+from fedspecial.ui.status import status_of, status_text
 
 pytestmark = pytest.mark.usefixtures("unpictured")
 
@@ -171,6 +172,65 @@ def test_a_server_killed_while_it_applies_a_change_notes_it_once(tmp_path: Path)
 
 def _killed(self: Membership, folder: Path) -> None:
     raise KeyboardInterrupt
+
+
+def test_a_cancelled_change_is_not_applied_and_leaves_no_line_in_the_log(tmp_path: Path) -> None:
+    grid = grid_of(tmp_path)
+    run = federate(tmp_path, grid=grid, tasks="first", rounds=1)
+    before = (run / "audit.jsonl").read_bytes()
+    request_change(run, "task_added", "thrid")
+    assert "waiting to be applied: task added: thrid" in status_text(status_of(run))
+    assert cancel_change(run, "thrid") == "task_added"
+    assert "waiting to be applied" not in status_text(status_of(run))
+    federate(tmp_path, grid=grid, tasks="first", rounds=1)
+    assert Membership.read(run).tasks == ("first",)
+    assert (run / "audit.jsonl").read_bytes() == before
+
+
+def test_only_a_change_that_waits_and_that_no_other_needs_can_be_cancelled(tmp_path: Path) -> None:
+    run = federate(tmp_path, tasks="first", rounds=1)
+    request_change(run, "site_added", "east")
+    request_change(run, "task_added", "second")
+    with pytest.raises(InputError, match=r"'third': no change .* waits \(waiting: east, second\).*rollback"):
+        cancel_change(run, "third")
+    request_change(run, "site_removed", "east")
+    (run / "changes" / f"{0:020d}.json").write_text(json.dumps({"id": "0", "change": "site_removed", "name": "south"}))
+    assert cancel_change(run, "east") == "site_removed"  # the last one of this name
+    request_change(run, "site_removed", "north")
+    request_change(run, "site_removed", "west")  # north, south and west leave, so east has to stay
+    with pytest.raises(InputError, match=r"'east': a later request needs this one.*last site"):
+        cancel_change(run, "east")
+    assert len(list((run / "changes").iterdir())) == 5
+
+
+def test_a_change_that_the_server_has_begun_to_apply_cannot_be_cancelled(tmp_path: Path) -> None:
+    grid = grid_of(tmp_path)
+    run = federate(tmp_path, grid=grid, tasks="first", rounds=1)
+    request_change(run, "task_added", "second")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Membership, "write", _killed)  # the audit log has the line already
+        with pytest.raises(KeyboardInterrupt):
+            federate(tmp_path, grid=grid, tasks="first", rounds=1)
+    with pytest.raises(InputError, match=r"'second': no change .* waits \(waiting: none\)"):
+        cancel_change(run, "second")
+
+
+def test_a_change_that_is_cancelled_while_the_server_reads_it_is_not_applied(tmp_path: Path) -> None:
+    run = federate(tmp_path, tasks="first", rounds=1)
+    request_change(run, "task_added", "second")
+    changed, appended = Membership.changed, []
+
+    def cancelled_meanwhile(self: Membership, kind: Any, name: str) -> Membership:
+        (request,) = (run / "changes").iterdir()
+        request.unlink()
+        return changed(self, kind, name)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Membership, "changed", cancelled_meanwhile)
+        now = Membership.read(run)
+        found = apply_changes(run, now, set, lambda event, fields: appended.append(event))
+    assert found == now == Membership.read(run)
+    assert not appended
 
 
 def test_a_task_is_not_learned_from_a_refused_model(tmp_path: Path) -> None:

@@ -302,6 +302,19 @@ def test_a_client_that_uploads_invalid_labels_is_not_used_for_consolidation(
     assert set(run.server.tensors) == {"generator", "critic", "first_task"}
 
 
+def test_what_was_received_in_a_last_round_without_a_quorum_does_not_count_in_the_next_task(tmp_path: Path) -> None:
+    run = prepared_run(tmp_path / "run")
+    loop._begin_task(run, 1)
+    run.quorum = lambda: 10  # more than there are clients
+    run_round(run, 1, 0)
+    received = {name for name in run.server.tensors if "/" in name}
+    loop._begin_task(run, 2)
+    run.log.close()
+    assert {name.split("/")[0] for name in received} == {"labels", "generator"}
+    assert set(run.server.tensors) == {"generator", "critic", "first_task", "old_generator"}
+    assert not run.server.tensors["first_task"].any()
+
+
 # --- data and costs ----------------------------------------------------------------------------------------------
 
 

@@ -136,6 +136,19 @@ def remove_site(folder: RunFolder, name: Annotated[str, typer.Argument(metavar="
     _request(folder, "site_removed", name, f"site {name} leaves")
 
 
+@operations.command("cancel-change")
+@one_line_errors()
+def cancel_change(folder: RunFolder, name: Annotated[str, typer.Argument(metavar="TASK_OR_SITE")]) -> None:
+    """Cancel a task or site that was added or removed, if the server has not applied the change yet.
+
+    Example:  fedspecial flower cancel-change run ct-2052
+    """
+    from fedspecial.flower.app.membership import cancel_change as cancel
+
+    noun, verb = cancel(folder, name).split("_")
+    out.print(f"cancelled: {noun} {name} is not {verb}", markup=False)
+
+
 def _request(folder: Path, kind: Kind, name: str, what: str) -> None:
     from fedspecial.flower.app.membership import request_change
 

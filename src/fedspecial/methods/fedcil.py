@@ -110,6 +110,7 @@ class FedCil(Method):
 
     def begin_task(self, server: ServerState, context: ServerContext) -> None:
         server.tensors.setdefault("first_task", torch.zeros(context.problem.classes, dtype=torch.int64))
+        self._take(server)  # what clients sent in a last round without a quorum is of the previous task
         if context.task > 1:
             server.tensors["old_generator"] = server.tensors["generator"].clone()
 
@@ -134,20 +135,24 @@ class FedCil(Method):
         super().server_step(server, mean, info)
         for name in ("generator", "critic"):
             server.tensors[name].add_(mean[name])
-        teachers = sorted(int(name.split("/")[1]) for name in server.tensors if name.startswith("labels/"))
-        label_sets = [server.tensors.pop(f"labels/{client}") for client in teachers]
-        generators = [server.tensors.pop(f"generator/{client}") for client in teachers if self.server_iterations]
+        label_sets, generators = self._take(server)
         first_task = server.tensors["first_task"]
         for labels in label_sets:
             first_task[labels & (first_task == 0)] = info.task
         if generators:
             self._consolidate(server, info, generators, label_sets)
-        return StepReport(metrics={"teachers": len(teachers)})
+        return StepReport(metrics={"teachers": len(label_sets)})
+
+    def _take(self, server: ServerState) -> tuple[list[Tensor], list[Tensor]]:
+        """Labels and generators received since the last server step, in the order of clients, not of replies."""
+        teachers = sorted(int(name.split("/")[1]) for name in server.tensors if name.startswith("labels/"))
+        labels = [server.tensors.pop(f"labels/{client}") for client in teachers]
+        return labels, [server.tensors.pop(f"generator/{client}") for client in teachers if self.server_iterations]
 
     def _consolidate(
         self, server: ServerState, info: RoundInfo, generators: list[Tensor], label_sets: list[Tensor]
     ) -> None:
-        """Train the averaged GAN on images of the received generators, in the order of clients, not of replies."""
+        """Train the averaged GAN on images of the received generators."""
         context = info.context
         assert context is not None
         for name in ("generator", "critic"):

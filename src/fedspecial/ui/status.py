@@ -18,6 +18,7 @@ from fedspecial.ui.files import UnreadableFileError, finite, read_json_object, t
 from fedspecial.ui.state import signature_of, state_of
 
 HOST = "127.0.0.1"
+NO_ERROR = "no error was recorded: it was interrupted; the same `flwr run` continues it"
 
 
 def status_of(folder: Path) -> dict[str, Any]:
@@ -35,13 +36,14 @@ def status_of(folder: Path) -> dict[str, Any]:
     return {
         "run": str(folder),
         "state": state.state,
-        "reason": state.reason,
+        "reason": NO_ERROR if state.state == "stopped" else state.reason,
         "rounds": {"recorded": trail.num_rounds, "last": trail.rounds[-1] if trail.rounds else None},
         "sites": _sites(trail, live, running=state.state == "running"),
         "sites_time": text_of(live["time"]) if "time" in live else None,
         "accuracy": _accuracy(root),
         "gate": decisions[-1] if decisions else None,
         "privacy": trail.privacy,
+        "waiting_changes": _waiting_changes(root),
         "audit": trail.chain(),
         "problems": [f"{problem.file}: {problem.text}" for problem in problems],
     }
@@ -88,6 +90,12 @@ def _share(score: Any) -> tuple[float, int]:
     return score[0] / score[1], int(score[1])
 
 
+def _waiting_changes(root: Path) -> list[dict[str, str]]:
+    """The tasks and sites that an operator added or removed and the server has not, see `flower/app/membership.py`."""
+    found = [_optional(root, str(path.relative_to(root))) for path in sorted((root / "changes").glob("*.json"))]
+    return [{key: text_of(request.get(key)) for key in ("change", "name")} for request in found if request]
+
+
 def _optional(root: Path, name: str) -> dict[str, Any]:
     """A JSON file of the run; empty where it does not exist yet or cannot be read at this moment."""
     try:
@@ -120,6 +128,8 @@ def status_text(status: dict[str, Any]) -> str:
         lines.append(f"  gate after task {status['gate']['task']}: {status['gate']['reason']}")
     if status["privacy"]:
         lines.append("  privacy: " + ", ".join(f"{name} {value}" for name, value in status["privacy"].items()))
+    for change in status["waiting_changes"]:
+        lines.append(f"  waiting to be applied: {change['change'].replace('_', ' ')}: {change['name']}")
     chain = status["audit"] or {}
     lines.append(f"  audit log: {chain.get('state', 'not verified')}, {chain.get('signed', 'signatures not checked')}")
     return "\n".join([*lines, *(f"  problem: {text}" for text in [*chain.get("problems", []), *status["problems"]])])

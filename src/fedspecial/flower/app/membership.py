@@ -4,10 +4,12 @@
 number for ever: a site that left keeps its number and is listed in `removed`. The lists only grow, except in a rollback
 that undoes changes. An operator's request is a file in
 ``changes/``; the server applies requests between rounds, or when it is started again, each as a line of the audit log.
+Before it does, it renames the file to ``*.applying.json``. Until then the request can be cancelled.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import secrets
 import time
@@ -26,6 +28,7 @@ from fedspecial.runs import directory
 FORMAT = 3
 """Version of federation.json. Format 2 had no removed sites and is read, too."""
 FILE, CHANGES = "federation.json", "changes"
+_APPLYING = ".applying.json"
 Kind = Literal["task_added", "site_added", "site_removed"]
 _KINDS: dict[Kind, str] = {"task_added": "tasks", "site_added": "sites", "site_removed": "removed"}
 """Kind of change → the list that it makes longer."""
@@ -122,12 +125,35 @@ def request_change(folder: Path, kind: Kind, name: str) -> None:
             f"detect={detect}: no task can be added to {folder}, because its stream ends with its tasks; name all of "
             "them at the start"
         )
-    for _, request in _requests(folder):
-        expected = expected.changed(request["change"], request["name"])
-    expected.changed(kind, name)
+    _expected(expected, _requests(folder)).changed(kind, name)
     content = {"id": secrets.token_hex(8), "change": kind, "name": name}
     (folder / CHANGES).mkdir(exist_ok=True)
     write_atomic(folder / CHANGES / f"{time.time_ns():020d}.json", json.dumps(content).encode())
+
+
+def cancel_change(folder: Path, name: str) -> Kind:
+    """Remove the last request for this task or site that the server has not begun to apply."""
+    check_federation(folder)
+    requests = _requests(folder)
+    waiting = [(path, request) for path, request in requests if not path.name.endswith(_APPLYING)]
+    found = next(((path, request) for path, request in reversed(waiting) if request["name"] == name), None)
+    if found is None:
+        names = ", ".join(request["name"] for _, request in waiting) or "none"
+        raise InputError(
+            f"'{name}': no change with this name waits (waiting: {names}); one that was applied is undone by "
+            "`fedspecial flower rollback … --members`"
+        )
+    try:
+        _expected(Membership.read(folder), [request for request in requests if request != found])
+    except InputError as error:
+        raise InputError(f"'{name}': a later request needs this one; cancel that one first ({error})") from None
+    path, request = found
+    try:
+        path.unlink()
+    except FileNotFoundError:
+        raise InputError(f"'{name}': the server applies this change at this moment; it cannot be cancelled") from None
+    kind: Kind = request["change"]
+    return kind
 
 
 def check_unchanged(folder: Path) -> None:
@@ -148,22 +174,45 @@ def apply_changes(
         new = found
         if not _is_applied(found, kind, name):
             new = found.changed(kind, name)
+        if (claimed := _claim(path)) is None:
+            continue
         number = {"task": new.tasks.index(name) + 1} if kind == "task_added" else {"client": new.sites.index(name)}
         if request["id"] not in audited():
             append(kind, {"id": request["id"], "name": name, **number})
         new.write(folder)
-        path.unlink()
+        claimed.unlink()
         found = new
     return found
+
+
+def _claim(path: Path) -> Path | None:
+    """Rename a request, so that it cannot be cancelled any more; None if it was cancelled just before."""
+    if path.name.endswith(_APPLYING):  # by a server that was killed since
+        return path
+    try:
+        return path.rename(path.with_suffix(_APPLYING))
+    except FileNotFoundError:
+        return None
 
 
 def _is_applied(found: Membership, kind: Kind, name: str) -> bool:
     return name in getattr(found, _KINDS[kind])
 
 
+def _expected(found: Membership, requests: list[tuple[Path, dict[str, Any]]]) -> Membership:
+    """The sites and tasks after these requests."""
+    for _, request in requests:
+        if not _is_applied(found, request["change"], request["name"]):
+            found = found.changed(request["change"], request["name"])
+    return found
+
+
 def _requests(folder: Path) -> list[tuple[Path, dict[str, Any]]]:
-    paths = sorted((folder / CHANGES).glob("*.json"))
-    return [(path, _read_object(path, "id", "change", "name")) for path in paths]
+    found = []
+    for path in sorted((folder / CHANGES).glob("*.json")):
+        with contextlib.suppress(FileNotFoundError):  # cancelled, or renamed, since the folder was listed
+            found.append((path, _read_object(path, "id", "change", "name")))
+    return found
 
 
 def _read_object(path: Path, *required: str) -> dict[str, Any]:
