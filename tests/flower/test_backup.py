@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import filecmp
 import io
 import shutil
 import tarfile
+import tracemalloc
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +17,10 @@ from typer.testing import CliRunner
 
 from fedspecial.cli.main import app
 from fedspecial.core.events import RoundFinished
+from fedspecial.core.files import write_atomic
+from fedspecial.errors import InputError
 from fedspecial.flower.governance.audit import verify
+from fedspecial.flower.ops import backup as backups
 from fedspecial.flower.ops.backup import back_up, restore
 
 pytestmark = pytest.mark.usefixtures("rendered", "unpictured")
@@ -75,6 +81,54 @@ def test_a_backup_can_be_taken_while_the_run_works(tmp_path: Path) -> None:
         for head in (tmp_path / f"site-{site}").rglob("audit-head.json"):
             head.unlink()
     assert (federate(tmp_path, domains="paper") / "finished.json").exists()
+
+
+def test_a_backup_of_large_files_needs_little_memory(tmp_path: Path) -> None:
+    folder, file, back = tmp_path / "run", tmp_path / "a.tar.gz", tmp_path / "b"
+    folder.mkdir()
+    (folder / "federation.json").write_text("{}")
+    (folder / "model.safetensors").write_bytes(b"0123456789abcdef" * 2**22)  # 64 MiB
+    tracemalloc.start()
+    back_up(folder, file)
+    restore(file, back)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 8 * 2**20
+    assert filecmp.cmpfiles(folder, back, ["federation.json", "model.safetensors"], shallow=False)[0] == [
+        *("federation.json", "model.safetensors")
+    ]
+
+
+def test_a_file_that_changes_after_it_was_opened_is_stored_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A checkpoint is replaced, a log grows, and a log that is cut is reported."""
+    run = tmp_path / "run"
+    (run / "checkpoint").mkdir(parents=True)
+    large = 2 * backups.SMALL
+    (run / "federation.json").write_text("{}")
+    write = backups._write_archive
+
+    def change(replaced: bytes, log: int) -> Callable[..., None]:
+        def changed(*arguments: Any) -> None:
+            write_atomic(run / "checkpoint" / "theta.safetensors", replaced)
+            with (run / "events.jsonl").open("r+b") as file:
+                file.truncate(log)
+            write(*arguments)
+
+        return changed
+
+    for name in ("checkpoint/theta.safetensors", "events.jsonl"):
+        (run / name).write_bytes(b"1" * large)
+    monkeypatch.setattr(backups, "_write_archive", change(b"2" * large, large + 100))
+    back_up(run, tmp_path / "a.tar.gz")
+    restore(tmp_path / "a.tar.gz", tmp_path / "a")
+    for name in ("checkpoint/theta.safetensors", "events.jsonl"):
+        assert (tmp_path / "a" / name).read_bytes() == b"1" * large
+    monkeypatch.setattr(backups, "_write_archive", change(b"3" * large, 50))
+    with pytest.raises(InputError, match=r"b\.tar\.gz: cannot be written"):
+        back_up(run, tmp_path / "b.tar.gz")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "a.tar.gz", "run"]
 
 
 def test_nothing_is_replaced_and_nothing_damaged_is_restored(interrupted: Path, tmp_path: Path) -> None:

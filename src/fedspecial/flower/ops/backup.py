@@ -1,12 +1,15 @@
 """Backups of a federation's state: the run directory of the server, or the state folder of a site. Needs no torch.
 
 A backup is one .tar.gz file with all files of the folder and `manifest.json`, which has the SHA-256 of each. It can be
-taken while the run works: the copy is repeated if a checkpoint was written in the meantime. A restored server continues
-bit for bit if the sites still have the client states of its checkpoint; they keep those of the last two.
+taken while the run works: its files are opened, and opened again if a checkpoint was written in the meantime. A file
+that is replaced after that keeps its content for who has it open, and of one that grows only the first part is taken.
+A restored server continues bit for bit if the sites still have the client states of its checkpoint; they keep those of
+the last two. No file larger than `SMALL` is ever in memory as a whole.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import io
 import json
@@ -15,11 +18,14 @@ import shutil
 import tarfile
 import zlib
 from pathlib import Path
+from typing import IO, cast
 
 from fedspecial.errors import InputError
 
 MANIFEST = "manifest.json"
 ATTEMPTS = 10
+SMALL = 1 << 20
+"""Files up to this size are read when they are opened, so that few are open at the same time."""
 NOT_REMOVED = (
     "its influence on the model is not removed: models that were trained with its updates stay as they are, and so do "
     "the lines about it in the audit log"
@@ -37,14 +43,15 @@ def back_up(folder: Path, file: Path) -> int:
     if file.exists():
         raise InputError(f"{file}: it exists already; nothing was changed")
     for _ in range(ATTEMPTS):
-        before = _position(folder)
-        try:
-            files = {name: (folder / name).read_bytes() for name in _names(folder)}
-        except FileNotFoundError:
-            continue  # a checkpoint replaced it
-        if _position(folder) == before:
-            _write_archive(file, files)
-            return len(files)
+        with contextlib.ExitStack() as stack:
+            before = _position(folder)
+            try:
+                files = {name: _open(folder / name, stack) for name in _names(folder)}
+            except FileNotFoundError:
+                continue  # a checkpoint replaced it
+            if _position(folder) == before:
+                _write_archive(file, files)
+                return len(files)
     raise InputError(f"{folder}: it changes too often to be copied; stop the run, or try again")
 
 
@@ -52,21 +59,19 @@ def restore(file: Path, folder: Path) -> int:
     """Write the content of a backup to a new folder, after all hashes were checked; returns the number of files."""
     if os.path.lexists(folder):
         raise InputError(f"{folder}: it exists already; nothing was changed (move it away first)")
-    files = _read_archive(file)
+    count = _check_archive(file)
     part = folder.with_name(f".{folder.name}.{os.getpid()}.part")
     try:
-        for name, data in files.items():
-            path = part / name
-            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as target:
-                target.write(data)
-                target.flush()
-                os.fsync(target.fileno())
+        with tarfile.open(file, "r:gz") as archive:
+            for member in archive:
+                content = archive.extractfile(member)
+                if content is not None and member.name != MANIFEST:
+                    _write(part / member.name, content)
         part.rename(folder)
     except OSError as error:
         shutil.rmtree(part, ignore_errors=True)
         raise InputError(f"{folder}: cannot be written ({error.strerror})") from None
-    return len(files)
+    return count
 
 
 def forget(folder: Path, run: str | None = None) -> list[str]:
@@ -108,27 +113,58 @@ def _names(folder: Path) -> list[str]:
     return sorted((name.as_posix() for name in files), key=lambda name: (not name.startswith("checkpoint/"), name))
 
 
-def _write_archive(file: Path, files: dict[str, bytes]) -> None:
-    manifest = {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
+def _open(path: Path, stack: contextlib.ExitStack) -> tuple[IO[bytes], int]:
+    """A file and its size at this moment."""
+    file = stack.enter_context(path.open("rb"))
+    size = os.fstat(file.fileno()).st_size
+    if size > SMALL:
+        return file, size
+    with file:
+        content = file.read(size)
+    return io.BytesIO(content), len(content)
+
+
+class _Hashed:
+    """A file of which the bytes that are read are hashed."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self.file, self.sha = file, hashlib.sha256()
+
+    def read(self, size: int) -> bytes:
+        data = self.file.read(size)
+        self.sha.update(data)
+        return data
+
+
+def _write_archive(file: Path, files: dict[str, tuple[IO[bytes], int]]) -> None:
     part = file.with_name(file.name + ".part")
     try:
         # The audit log's signing key and client states are inside.
         with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as target:
             with tarfile.open(fileobj=target, mode="w:gz", compresslevel=1) as archive:
-                for name, data in {MANIFEST: json.dumps(manifest, indent=1).encode(), **files}.items():
-                    member = tarfile.TarInfo(name)
-                    member.size, member.mode = len(data), 0o600
-                    archive.addfile(member, io.BytesIO(data))
+                hashes = {name: _add(archive, name, *source) for name, source in files.items()}
+                manifest = json.dumps(hashes, indent=1).encode()
+                _add(archive, MANIFEST, io.BytesIO(manifest), len(manifest))
             target.flush()
             os.fsync(target.fileno())
         os.replace(part, file)
     except OSError as error:
         part.unlink(missing_ok=True)
-        raise InputError(f"{file}: cannot be written ({error.strerror})") from None
+        raise InputError(f"{file}: cannot be written ({error.strerror or error})") from None
 
 
-def _read_archive(file: Path) -> dict[str, bytes]:
-    files: dict[str, bytes] = {}
+def _add(archive: tarfile.TarFile, name: str, source: IO[bytes], size: int) -> str:
+    """Write one file, and return its hash; it is an OSError if the file has become shorter."""
+    member, hashed = tarfile.TarInfo(name), _Hashed(source)
+    member.size, member.mode = size, 0o600
+    archive.addfile(member, cast("IO[bytes]", hashed))
+    return hashed.sha.hexdigest()
+
+
+def _check_archive(file: Path) -> int:
+    """Compare every file with the manifest; returns their number."""
+    found: dict[str, str] = {}
+    manifest = None
     try:
         with tarfile.open(file, "r:gz") as archive:
             for member in archive:
@@ -136,15 +172,27 @@ def _read_archive(file: Path) -> dict[str, bytes]:
                 path = Path(member.name)
                 if content is None or path.is_absolute() or ".." in path.parts:
                     raise InputError(f"{file}: '{member.name}' does not belong into a backup")
-                files[member.name] = content.read()
-        manifest = json.loads(files.pop(MANIFEST))
+                if member.name == MANIFEST:
+                    manifest = json.load(content)
+                else:
+                    found[member.name] = hashlib.file_digest(cast("io.BufferedReader", content), "sha256").hexdigest()
     except InputError:
         raise
     except (FileNotFoundError, PermissionError, IsADirectoryError) as error:
         raise InputError(f"{file}: cannot be read ({error.strerror})") from None
-    except (OSError, EOFError, zlib.error, tarfile.TarError, ValueError, KeyError):
+    except (OSError, EOFError, zlib.error, tarfile.TarError, ValueError):
         raise InputError(f"{file}: not a complete backup of fedspecial") from None
-    for name in sorted({*manifest, *files}):
-        if name not in files or hashlib.sha256(files[name]).hexdigest() != manifest.get(name):
+    if not isinstance(manifest, dict):
+        raise InputError(f"{file}: not a complete backup of fedspecial")
+    for name in sorted({*manifest, *found}):
+        if name not in found or found[name] != manifest.get(name):
             raise InputError(f"{file}: '{name}' is missing or was changed; nothing was restored")
-    return files
+    return len(found)
+
+
+def _write(path: Path, content: IO[bytes]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as target:
+        shutil.copyfileobj(content, target)
+        target.flush()
+        os.fsync(target.fileno())
