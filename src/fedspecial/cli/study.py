@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -77,24 +78,9 @@ def study(
             return
         check_jobs(jobs)
         if names[:1] == ["tune-all"]:
-            for option, value in (("seeds", seeds), ("benchmarks", benchmarks)):
-                if value is not None:
-                    raise InputError(
-                        f"{option}={value}: not for tune-all; its seeds are fixed, and benchmarks follow its name"
-                    )
-            if gpus is not None:
-                raise InputError(f"gpus={gpus}: not for tune-all")
-            tune_all(
-                scale,
-                names[1:],
-                _names(methods),
-                folder,
-                results,
-                jobs=jobs,
-                data=data,
-                execution=execution,
-                only_plan=only_plan,
-            )
+            _check_not_for_tune_all(seeds=seeds, benchmarks=benchmarks, gpus=gpus)
+            search = partial(tune_all, scale, names[1:], _names(methods), folder, results)
+            search(jobs=jobs, data=data, execution=execution, only_plan=only_plan)
             return
         if names[:1] == ["calibrate"]:
             calibrate(scale, names[1:], _names(benchmarks), _names(methods), folder, data=data, gpus=_names(gpus) or ())
@@ -103,6 +89,13 @@ def study(
         wanted = [StudyRequest(name, scale, numbers, _names(benchmarks), _names(methods)) for name in names]
         requests = all_studies(wanted[0]) if names == ["all"] else wanted
         _run_studies(requests, folder, results, jobs, _names(gpus) or (), data, execution, only_plan, record)
+
+
+def _check_not_for_tune_all(**options: str | None) -> None:
+    for option, value in options.items():
+        if value is not None:
+            why = "" if option == "gpus" else "; its seeds are fixed, and benchmarks follow its name"
+            raise InputError(f"{option}={value}: not for tune-all{why}")
 
 
 def _run_studies(
