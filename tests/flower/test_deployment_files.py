@@ -17,6 +17,7 @@ from flwr.common import constant
 from flwr.superlink.cli.flower_superlink import _parse_args_run_superlink
 from flwr.supernode.cli.flower_supernode import _parse_args_run_supernode
 
+import fedspecial
 from fedspecial.flower.ops.new_app import HEARTBEAT_SECONDS, RESTART_SECONDS, write_app
 from fedspecial.flower.ops.pki import make_authority, make_server_identity
 
@@ -206,3 +207,12 @@ def test_the_container_of_a_site_starts_the_supernode_and_pauses_before_it_start
     assert found.node_config == service["environment"]["NODE_CONFIG"]
     assert found.node_config.startswith('site="north" data="/srv/scans"')
     assert found.auth_supernode_private_key == "/etc/fedspecial/keys/north"
+
+
+def test_the_image_is_built_from_the_wheel_of_this_version(deploy: Path) -> None:
+    """fedspecial may be missing from a package index, or somebody else's package may have its name there."""
+    wheel = f"fedspecial-{fedspecial.__version__}-py3-none-any.whl"
+    text = (deploy / "compose.yaml").read_text()
+    assert f"COPY {wheel} /tmp/\n" in text
+    assert f'pip install --no-cache-dir "/tmp/{wheel}[flower]"\n' in text
+    assert wheel in (Path(__file__).parents[2] / "docs" / "how-to" / "three-hospitals.md").read_text(encoding="utf-8")

@@ -77,7 +77,7 @@ def forget_site(
 ) -> None:
     """Delete the client states and payloads that a site stores. Stop its SuperNode first.
 
-    Example:  fedspecial flower forget-site /srv/fedspecial
+    Example:  fedspecial flower forget-site /srv/fedspecial/state
     """
     from fedspecial.flower.ops.backup import NOT_REMOVED, forget
 

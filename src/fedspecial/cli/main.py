@@ -106,7 +106,9 @@ def compare(
     settings: Annotated[list[str], typer.Argument(metavar="BENCHMARK [KEY=VALUE]...")],
     methods: Annotated[str, typer.Option(help="Names separated by commas, or 'all'.")] = "special,fedavg",
     seeds: Annotated[str, typer.Option(help="Numbers separated by commas.")] = "25,225,2025",
-    jobs: Annotated[int | None, typer.Option(help="Runs at the same time; default: one per core.")] = None,
+    jobs: Annotated[
+        int | None, typer.Option(help="Runs at the same time; default: those that fit on the cores.")
+    ] = None,
     out_folder: Annotated[
         Path | None, typer.Option("--out", help="Folder of the runs; finished ones are reused.")
     ] = None,

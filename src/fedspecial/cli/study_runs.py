@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from fedspecial.runs.jobs import Job, TimeEstimate
 
 DataOption = Annotated[str | None, typer.Option("--data", help="Directory with real data (default: $FEDSPECIAL_DATA).")]
-JobsOption = Annotated[int | None, typer.Option(help="Number of runs in parallel (default: number of cores).")]
+JobsOption = Annotated[int | None, typer.Option(help="Runs at the same time (default: those that fit on the cores).")]
 
 MEGABYTES_PER_RUN = 1.0
 """Size of a run directory where none is finished yet: figures, event log, and a small model."""

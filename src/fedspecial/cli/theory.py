@@ -74,8 +74,7 @@ def check(
 def bounds(pairs: Pairs = None, as_json: Json = False) -> None:
     """Compute all bounds for given settings and constants, with every term of Psi.
 
-    Example:  fedspecial theory bounds clients=8 clients_per_round=4 local_steps=5 rounds=20 task=4
-    server_lr=1/i client_lr=0.001 lam=0.25 grad_bound=2 smoothness=4
+    Example:  fedspecial theory bounds lam=0.25 server_lr=1/i client_lr=0.001 local_steps=5 rounds=9 task=4 grad_bound=2
     """
     from fedspecial.theory.bound_table import all_bounds
     from fedspecial.theory.inputs import KEYS, parse_overrides, read_inputs

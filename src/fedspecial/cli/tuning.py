@@ -126,7 +126,7 @@ def _write_records(found: Sequence[Search], results: Path) -> None:
 
 def tune(
     settings: Annotated[list[str], typer.Argument(metavar="BENCHMARK [KEY=VALUE]...")],
-    method: Annotated[str, typer.Option(help="special or special-c.")] = "special",
+    method: Annotated[str, typer.Option(help="The method whose λ is searched: special or special-c.")] = "special",
     seeds: Annotated[str, typer.Option(help="Seeds, separated by commas.")] = "25",
     holdout: Annotated[float, typer.Option(help="Fraction of the training samples used for validation.")] = 0.2,
     folder: Annotated[Path | None, typer.Option("--out", help="Directory for the runs and the preset.")] = None,

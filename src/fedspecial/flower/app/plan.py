@@ -116,7 +116,7 @@ class FederationPlan:
         if self.removed:
             present = len(self.sites) - len(self.removed)
             given["clients_per_round"] = min(int(given["clients_per_round"]), present)
-        # A checkpoint after every round, because the sites keep only the client states that match the last two.
+        # A checkpoint after every round, because the sites keep only the client states that match the last few.
         given |= {"clients": len(self.sites), "checkpoint_seconds": 0}
         if self.data is not None:
             given |= {"benchmark": given_object("federation"), "partition": "sites"}

@@ -4,7 +4,7 @@ A backup is one .tar.gz file with all files of the folder and `manifest.json`, w
 taken while the run works: its files are opened, and opened again if a checkpoint was written in the meantime. A file
 that is replaced after that keeps its content for who has it open, and of one that grows only the first part is taken.
 A restored server continues bit for bit if the sites still have the client states of its checkpoint; they keep those of
-the last two. No file larger than `SMALL` is ever in memory as a whole.
+the last few. No file larger than `SMALL` is ever in memory as a whole.
 """
 
 from __future__ import annotations
