@@ -13,6 +13,7 @@ from pathlib import Path
 from fedspecial.paper.claims.base import judged
 from fedspecial.paper.figures import StudyFigure, figures_of
 from fedspecial.paper.grid import StudyRequest, StudyResults, Tuning, collect
+from fedspecial.paper.overview import overview
 from fedspecial.paper.page import Section, versions_line
 from fedspecial.paper.rates import THEORY, read_rates
 from fedspecial.paper.registry import STUDIES
@@ -38,6 +39,8 @@ class Documents:
 
     pages: dict[str, str]
     figures: list[StudyFigure]
+    overview: str
+    """The table of the README."""
 
 
 def documents(records: Path) -> Documents:
@@ -50,7 +53,9 @@ def documents(records: Path) -> Documents:
         for found in shown
     }
     every = [section for found in by_study for section in found]
-    return Documents({SUMMARY: summary(every), **pages}, [figure for found in figures.values() for figure in found])
+    main = next(section.results for section in every if section.results.study.name == "main")
+    drawn = [figure for found in figures.values() for figure in found]
+    return Documents({SUMMARY: summary(every), **pages}, drawn, overview(main))
 
 
 def _figures(section: Section) -> list[StudyFigure]:

@@ -27,10 +27,15 @@ def note_of(results: StudyResults, point: GridPoint) -> str:
 
 
 def _divergence_note(results: StudyResults, point: GridPoint) -> str:
-    """The seeds with which the training diverged: their accuracies explain a mean and a spread that look odd."""
+    """The accuracies of a diverged training explain a mean and a spread that look odd."""
+    seeds = ", ".join(map(str, diverged_seeds(results, point)))
+    return f"The training diverged with seed {seeds}." if seeds else ""
+
+
+def diverged_seeds(results: StudyResults, point: GridPoint) -> list[int]:
+    """The seeds with which the training diverged."""
     runs = results.runs[point].items()
-    seeds = [str(seed) for seed, run in runs if any(text.startswith(DIVERGED) for text in run.result.warnings)]
-    return f"The training diverged with seed {', '.join(seeds)}." if seeds else ""
+    return [seed for seed, run in runs if any(text.startswith(DIVERGED) for text in run.result.warnings)]
 
 
 def _reduced_note(results: StudyResults, point: GridPoint) -> str:

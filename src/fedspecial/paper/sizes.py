@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from fedspecial.config import Settings, merge_settings
+from fedspecial.paper.marks import replace_between
 from fedspecial.paper.scales import SCALES
 from fedspecial.runs.jobs import identity
 
@@ -65,5 +66,4 @@ def sizes_outcome(found: Mapping[str, Mapping[str, Any]]) -> str:
 
 def with_sizes(page: str, found: Mapping[str, Mapping[str, Any]]) -> str:
     """The page with the table between its marks."""
-    before, _, rest = page.partition(BEGIN)
-    return f"{before}{BEGIN}\n{sizes_table(found)}\n{sizes_outcome(found)}\n\n{END}{rest.partition(END)[2]}"
+    return replace_between(page, BEGIN, END, f"\n{sizes_table(found)}\n{sizes_outcome(found)}\n\n")

@@ -181,7 +181,7 @@ def number(value: MeanStd | None, digits: int) -> tuple[str, str]:
     """Mean and standard deviation as text, with the Unicode minus sign."""
     if value is None:
         return "–", ""
-    mean = f"{value.mean:.{digits}f}".replace("-", "−")
+    mean = f"{round(value.mean, digits) + 0.0:.{digits}f}".replace("-", "−")  # + 0.0: no "−0.0"
     return mean, f"±\u202f{value.std:.{digits}f}" if value.std else ""
 
 
