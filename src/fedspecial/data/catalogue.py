@@ -79,12 +79,7 @@ def load(
     schema:     of a trained model: inputs are made as in its training, and classes are matched by name
     options:    the benchmark's own options, see its entry
     """
-    if cap is not None and cap < 1:
-        raise InputError(f"cap={cap}: must be at least 1")
-    if image_size is not None and image_size < 8:
-        raise InputError(f"image_size={image_size}: must be at least 8")
-    if on_bad not in ("stop", "skip"):
-        raise InputError(f"on_bad='{on_bad}': must be 'stop' or 'skip'")
+    _check_arguments(cap, image_size, on_bad)
     chosen = entry(name)
     request = replace(
         make_request(chosen, data, domains, **options),
@@ -100,13 +95,8 @@ def load(
         targets=targets,
     )
     benchmark = chosen.load(request)
-    if name in MODULES and benchmark.targets == "classes" and targets not in ("classes", "any"):
-        # The numbers of classes would pass for values.
-        raise InputError(
-            f"benchmark={name}: its targets are classes, which this objective does not use; read other targets from "
-            "CSV or JSON lines (benchmark=folders), return them from a function of your own "
-            "(benchmark=file.py:function) or pass domains from Python"
-        )
+    if name in MODULES:
+        _check_targets(name, benchmark, targets)
     benchmark = benchmark.with_targets(targets)
     if chosen.licence:
         benchmark = replace(benchmark, licence=chosen.licence)
@@ -115,6 +105,25 @@ def load(
 
         benchmark = match(benchmark, schema, "the model")
     return benchmark.check()
+
+
+def _check_arguments(cap: int | None, image_size: int | None, on_bad: str) -> None:
+    if cap is not None and cap < 1:
+        raise InputError(f"cap={cap}: must be at least 1")
+    if image_size is not None and image_size < 8:
+        raise InputError(f"image_size={image_size}: must be at least 8")
+    if on_bad not in ("stop", "skip"):
+        raise InputError(f"on_bad='{on_bad}': must be 'stop' or 'skip'")
+
+
+def _check_targets(name: str, benchmark: Benchmark, targets: TargetKind) -> None:
+    """The numbers of classes would pass for values."""
+    if benchmark.targets == "classes" and targets not in ("classes", "any"):
+        raise InputError(
+            f"benchmark={name}: its targets are classes, which this objective does not use; read other targets from "
+            "CSV or JSON lines (benchmark=folders), return them from a function of your own "
+            "(benchmark=file.py:function) or pass domains from Python"
+        )
 
 
 def _trained_size(chosen: Entry, schema: DataSchema | None) -> int | None:

@@ -148,21 +148,15 @@ def result_of(events: Sequence[dict[str, Any]]) -> Result:
     scale = Scale.of(started["metric"]) if "metric" in started else ACCURACY
     points = started.get("visits") or []
     visits = [tasks.index(name) for name in points] or None
-    values = [_known(row["accuracy"], tasks) for row in finished]
-    matrix = metrics.check(values, scale.low, scale.high, len(tasks))
-    masked = None
-    if finished[0]["accuracy_masked"] is not None:
-        values = [_known(row["accuracy_masked"], tasks) for row in finished]
-        masked = metrics.check(values, scale.low, scale.high, len(tasks))
+    matrix = _matrix(finished, "accuracy", tasks, scale)
+    masked = None if finished[0]["accuracy_masked"] is None else _matrix(finished, "accuracy_masked", tasks, scale)
     names = dict.fromkeys(name for row in finished for name in row.get("metrics", {}))
     further = {name: [_known(row["metrics"].get(name, []), tasks) for row in finished] for name in names}
     measured = [len(row["accuracy"]) for row in finished]
     # With the data of all domains in every task there is no earlier domain that could be forgotten.
     in_sequence, visits = ([], None) if started.get("all_domains") else (matrix, visits)
     anchored = [r for r in rounds if r["lam"] is not None]
-    missing = {
-        event["name"]: found for event in of_kind(events, "task_started") if (found := event.get("missing_classes"))
-    }
+    missing = _missing_classes(events)
     issued = [event["summary"] for event in of_kind(events, "certificate")]
     return Result(
         method=started["method"],
@@ -195,10 +189,7 @@ def result_of(events: Sequence[dict[str, Any]]) -> Result:
         objective=started.get("objective", "classification"),
         metric=asdict(scale),
         metrics=further,
-        notes=[
-            *undefined_notes({scale.name: [list(row) for row in matrix], **further}, tasks, measured),
-            *absent_class_notes(missing),
-        ],
+        notes=[*undefined_notes({scale.name: matrix, **further}, tasks, measured), *absent_class_notes(missing)],
         missing_classes=missing,
         warnings=warnings_of(events),
         time=simulated_time.summary(events),
@@ -211,6 +202,16 @@ def result_of(events: Sequence[dict[str, Any]]) -> Result:
         server_lrs=list({r.get("begun") or r["task"]: r["server_lr"] for r in rounds}.values()),
         detection=_detection(events, started, len(rounds)),
     )
+
+
+def _matrix(finished: Sequence[dict[str, Any]], key: str, tasks: Sequence[str], scale: Scale) -> metrics.Matrix:
+    """The row of each finished task, with values in the range of the metric."""
+    return metrics.check([_known(row[key], tasks) for row in finished], scale.low, scale.high, len(tasks))
+
+
+def _missing_classes(events: Sequence[dict[str, Any]]) -> dict[str, dict[str, list[int]]]:
+    started = of_kind(events, "task_started")
+    return {event["name"]: found for event in started if (found := event.get("missing_classes"))}
 
 
 def _given_lam(lam: Any) -> float | None:
@@ -239,7 +240,7 @@ def _known(row: Sequence[Any], tasks: Sequence[str]) -> list[Any]:
 
 
 def undefined_notes(
-    matrices: Mapping[str, list[list[Any]]], tasks: Sequence[str], measured: Sequence[int]
+    matrices: Mapping[str, Sequence[Sequence[Any]]], tasks: Sequence[str], measured: Sequence[int]
 ) -> list[str]:
     """For each metric the domains on which it is not defined, after one task or another.
 
