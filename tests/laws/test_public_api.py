@@ -42,7 +42,7 @@ def test_every_method_class_is_public() -> None:
 @pytest.mark.parametrize("name", ["run", "resume", "compare", "tune", "evaluate", "load"])
 def test_every_function_is_documented_with_an_example(name: str) -> None:
     text = getattr(fedspecial, name).__doc__
-    for part in ("Args:", "Returns:", "Example:", f"fedspecial.{name}("):
+    for part in ("Args:", "Returns:", "Examples:", f"fedspecial.{name}("):
         assert part in text
 
 

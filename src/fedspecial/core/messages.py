@@ -32,10 +32,12 @@ BUFFERS = "buffers"
 class Broadcast:
     """A message from the server to one client, in one round.
 
+    task, round: when it is sent; tasks count from 1, rounds from 0
     vectors:  sent every round; a client that trains sends back how they changed
     payloads: sent once: only to a client that does not have this content yet (an anchor, a generator)
     roles:    network → the name of the vector that it is loaded with, where the two names differ ("theta" is the
               classifier); with it, clients may train different models
+    numbers:  numbers for the method's client half
     """
 
     task: int
@@ -63,7 +65,10 @@ class Broadcast:
 class Update:
     """A message from a client to the server: how each vector of the broadcast changed, and after how much training.
 
-    uploads: tensors for the method's server half that are not averaged
+    client:  the number of the client
+    deltas:  trained minus received, for each vector of the broadcast
+    steps, samples, loss: local steps, training samples and mean training loss
+    numbers, uploads: numbers and tensors for the method's server half that are not averaged
     """
 
     client: int
@@ -79,12 +84,12 @@ class Update:
 class ServerState:
     """What the server keeps between rounds. Checkpoints contain all of it but `scratch`.
 
-    theta:   the part of the global model that is averaged
+    theta:   the global model as one vector
     anchor:  the model that the server pulls `theta` towards; the drift and the certificates are measured from it
     models:  other vectors with the model's layout; when the head grows, they and the anchor grow with it
     per_weight: vectors with one number per weight, such as a curvature; entries of outputs that are new begin with 0
     optimizer: the moments of the server optimizer, over the weights of each model that it has stepped
-    tensors: everything else, such as the vectors of `Method.networks`
+    tensors, numbers: everything else that the method keeps, such as the vectors of `Method.networks`
     update_norms: norms of the last accepted updates of each client, with which new ones are compared (`norm_limit`)
     tasks_begun, task_began, first_losses: where tasks are detected, their number so far, the round of the stream in
              which the last one began, and since then for each client: round, loss of the first batch, round, loss, …
@@ -110,6 +115,7 @@ class ClientState:
     """What one client keeps between its rounds; it stays on the client.
 
     models:  vectors with the model's layout; they are padded when the head has grown since they were stored
+    tensors, numbers: everything else that the method keeps
     outputs: the number of outputs of the head when `models` were stored; the client runner sets it
     """
 

@@ -33,9 +33,14 @@ from fedspecial.errors import InputError
 class Benchmark:
     """Domains that are learned one after another.
 
+    name:        the name in results
+    domains:     the domains, in the order in which they are learned
+    classes:     the names of the classes: label 0 is the first; without classes, the names of the model's outputs
+    kind:        "image", "table", "text" or "other"; a method may support only some of them
     mean, std:   normalise uint8 images per channel when a batch is made; other inputs are used as they are
     incremental: "domain" (every domain has the same labels) or "class" (each domain adds new labels)
-    targets:     what the targets are; without classes, `classes` are the names of the model's outputs
+    licence:     the licence of the data, for the model card
+    targets:     "classes", or what else the objective of the run needs; set by the run
     encoding:    how rows of a table or texts became inputs; None if the inputs were given as arrays
     """
 
@@ -59,10 +64,13 @@ class Benchmark:
     def of(
         source: Benchmark | Sequence[Domain], name: str = "own data", classes: Sequence[str] | None = None
     ) -> Benchmark:
-        """A benchmark as it is, or one made of a list of domains.
+        """Make a benchmark of a list of domains.
 
-        classes: the names of the classes; label i is the i-th of them. Without it, the classes are the names or
-                 numbers that occur as labels in any of the domains.
+        Args:
+            source: the domains in the order in which they are learned; or a benchmark, to give it other `classes`.
+            name: the name in results.
+            classes: the names of the classes; label i is the i-th of them. If not given, the classes are the names or
+                numbers that occur as labels in any of the domains.
         """
         if isinstance(source, Benchmark):
             return source if classes is None else replace(source, classes=tuple(classes))

@@ -25,12 +25,12 @@ from fedspecial.errors import InputError
 
 @dataclass(frozen=True)
 class Samples:
-    """Inputs and labels, decoded, in memory or memory-mapped.
+    """Inputs and their targets: the training part or the test part of a domain. Make them with `Samples.of`.
 
-    x: uint8 images (n, C, H, W), float32 features (n, d) or int64 tokens (n, length); or an object of
-       `fedspecial.data.read_on_demand`, which has the same methods to select rows
+    x: uint8 images (n, C, H, W), float32 features (n, d) or int64 tokens (n, length), in memory or memory-mapped; or
+       an object that reads the samples of a data set on demand
     y: int64 labels (n,), or other targets, as the objective needs them
-    classes: the names that the labels count, where the labels were given as names and belong to no benchmark yet
+    classes: the names of the labels, if they were given as names and no benchmark has numbered them yet
     """
 
     x: Tensor
@@ -41,16 +41,18 @@ class Samples:
         return len(self.y)
 
     def take(self, rows: np.ndarray | Tensor | slice) -> Samples:
-        """These samples, in this order."""
+        """The samples of the given rows, in this order."""
         return Samples(self.x[rows], self.y[rows], self.classes)
 
     @staticmethod
     def of(source: Any, name: str = "samples", transform: Transform | None = None) -> Samples:
-        """From `Samples`, a pair (inputs, targets) of arrays, or a map-style `torch.utils.data.Dataset`.
+        """Make samples of arrays or of a data set.
 
-        A data set is read batch by batch and never kept. Inputs may also be dicts or tuples of arrays.
-
-        transform: from one input to what the model reads, applied each time a sample is read; it may be random
+        Args:
+            source: a pair (inputs, targets) of arrays or tensors, where inputs may also be a dict or a tuple of them; a
+                map-style `torch.utils.data.Dataset`, which is read batch by batch and never kept; or `Samples`.
+            name: what error messages call them.
+            transform: function of one input, applied each time a sample is read; it may be random.
         """
         x: Any
         if isinstance(source, Samples):
@@ -72,9 +74,11 @@ class Samples:
 
 @dataclass(frozen=True)
 class Domain:
-    """The data of one task.
+    """A source of data with its own look, such as one scanner; each domain is one task. Make it with `Domain.of`.
 
-    sites: the training rows of each site, if the sites are given; None if the rows are to be partitioned
+    name: the name in results and on the command line
+    train, test: the samples for training and for testing
+    sites: the training rows of each site, if the data comes from known sites; None if it is to be partitioned
     columns: further values of each training row by name, such as its ward; `partition_by` names one of them
     """
 
@@ -94,10 +98,15 @@ class Domain:
         transform: Transform | None = None,
         test_transform: Transform | None = None,
     ) -> Domain:
-        """From arrays or data sets: ``Domain.of("scanner A", (x, y), (x_test, y_test))``.
+        """Make a domain of arrays or data sets: ``Domain.of("scanner A", (x, y), (x_test, y_test))``.
 
-        columns: further values of each training row, by name
-        transform, test_transform: from one input to what the model reads, for training and for testing
+        Args:
+            name: the name in results and on the command line.
+            train: the training samples: a pair (inputs, targets), a map-style `torch.utils.data.Dataset`, or `Samples`.
+            test: the test samples, in the same form.
+            columns: further values of each training row, by name; `partition_by` names one of them.
+            transform: function of one training input, applied each time it is read; it may be random.
+            test_transform: the same for test inputs.
         """
         samples = Samples.of(train, f"domain '{name}' train", transform)
         named = {key: np.asarray(values) for key, values in (columns or {}).items()}

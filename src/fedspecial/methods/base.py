@@ -50,9 +50,14 @@ __all__ = [
 class RoundInfo:
     """What the server knows about a round when it takes its step.
 
+    task, round: which round it is; tasks count from 1, rounds of a task from 0
+    server_lr, client_lr: the learning rates γ_G and γ_L of this round
+    mean_steps: mean number of local steps of the clients
     adaptive: the optimizer of the clients or of the server is not plain SGD
     scale: the share of a round that an asynchronous step stands for; it is in `server_lr` already, and a method that
            pulls the model at the server scales the pull by it too
+    context: model and networks, for a method that trains or tests something in its step
+    batch_size: samples per local training batch
     """
 
     task: int
@@ -84,7 +89,7 @@ class StepReport:
 
 
 class ProximalTerm(NamedTuple):
-    """Adds (weight/2)·‖θ − center‖² over the weights to a client's objective."""
+    """A penalty (weight/2)·‖θ − center‖² on the weights, added to a client's objective."""
 
     center: Tensor
     weight: float
@@ -92,7 +97,11 @@ class ProximalTerm(NamedTuple):
 
 @validated(frozen=True)
 class Method:
-    """FedAvg: θ ← θ + γ_G · mean(Δ)."""
+    """The base class of all methods. It is FedAvg, θ ← θ + γ_G·mean_m(Δ_m); a method overrides the hooks that differ.
+
+    Fields of a subclass are its hyper-parameters. The hooks from `begin_task` to `eval_broadcast` run at the server,
+    those from `answer_query` to `predict` at a client. Vectors change in place.
+    """
 
     name: ClassVar[str] = "fedavg"
     fedavg_when: ClassVar[Mapping[str, Any] | None] = {}
@@ -154,7 +163,7 @@ class Method:
         return sample_clients(seed, task, round, clients, count)
 
     def broadcast(self, server: ServerState, client: int, task: int, round: int) -> Broadcast:
-        """What client m downloads in this round."""
+        """The message that `client` downloads in this round."""
         return Broadcast(task, round, {"theta": server.theta})
 
     def receive(self, server: ServerState, update: Update) -> None:
@@ -169,7 +178,7 @@ class Method:
         """After the last round of a task, while clients still have its data; may query them like `begin_task`."""
 
     def eval_broadcast(self, server: ServerState, client: int, task: int) -> Broadcast:
-        """What client m gets to predict with."""
+        """The message that `client` predicts with."""
         return Broadcast(task, 0, {"theta": server.theta})
 
     # --- client half ------------------------------------------------------------------------------------------
@@ -194,7 +203,7 @@ class Method:
         return None
 
     def after_step(self, context: ClientContext) -> None:
-        """After each optimiser step."""
+        """After each step of the client's optimizer."""
 
     def after_epoch(self, context: ClientContext) -> None:
         """After each pass over the client's data, also after a last one that the end of the round cut short."""

@@ -27,7 +27,11 @@ if TYPE_CHECKING:
 class ProblemSpec:
     """Shapes and counts of the problem, known before training. How many tasks there will be is not known.
 
+    kind:     "image", "table", "text" or "other"
+    input_shape: the shape of one sample
     classes:  all classes, including those that a class-incremental run has not seen yet
+    clients:  clients in the federation
+    incremental: "domain", or "class" in a class-incremental run
     features: length of the classifier's penultimate feature; None for a module without float32 `features` and `fc`
     mean, std: the mean and standard deviation by which images were normalised
     """
@@ -46,7 +50,11 @@ class ProblemSpec:
 class ServerContext:
     """What the server half works with. Model and networks are shared: load a vector before each use.
 
-    num_classes: outputs of the classifier in this task · old_classes: in the previous one, 0 in the first
+    task:        the number of the task, from 1
+    model, networks: the classifier, and the networks of `Method.networks`
+    problem, seed: the problem, and the seed of the run
+    num_classes: outputs of the classifier in this task
+    old_classes: outputs in the previous task, 0 in the first
     """
 
     task: int
@@ -140,12 +148,20 @@ class LocalData:
 class ClientContext:
     """What the client half works with: one client in one round, in one query or in a prediction.
 
+    client:    the number of the client
+    model:     the client's model, loaded with the downloaded vector; `model.module` is the network
+    broadcast: the message from the server
+    state:     what this client keeps between its rounds
+    lr:        the learning rate γ_L of this round
+    num_classes, old_classes: outputs of the classifier in this task, and in the previous one (0 in the first)
+    problem, seed: the problem, and the seed of the run
+    data:      the client's own samples of the task
     objective: the loss and the metrics of the run
     networks:  those of `Method.networks`, loaded with the downloaded vectors
     batch:     the number of the current batch, from 1; 0 before the first one
     positions: the positions of the current batch among the client's own samples (0 … len(data) − 1), or among the
                samples that it predicts
-    scratch:   anything that the method needs until the client is done, such as an optimiser; in a prediction, all
+    scratch:   anything that the method needs until the client is done, such as an optimizer; in a prediction, all
                clients that predict the same samples share it
     uploads:   tensors that are uploaded with the update and not averaged
     numbers:   numbers that are uploaded with the update

@@ -30,15 +30,28 @@ if TYPE_CHECKING:
 class Result:
     """The result of a run. Accuracies are fractions, sizes are bytes, times are seconds; None means "not defined".
 
+    method, benchmark, seed: what was run
+    tasks:                the names of the domains: the columns of the matrix
     matrix:               row i, column j: accuracy on domain j after task i; with another objective than
                           classification its main metric, from which `acc`, `bwt` and `worst_drop` are computed, too;
                           None where the run was extended by domain j only later
     acc:                  mean of the last row
-    bwt:                  mean change on the earlier domains, from right after each was learned to the end
+    bwt:                  backward transfer: mean change on the earlier domains since each was learned
     worst_drop:           the most negative of these changes
+    forgetting:           mean loss on the earlier domains since each was known best
+    rounds_to_best:       rounds until each task's own domain reached its best accuracy, summed over the tasks
+    seconds_per_round:    training and server step, without evaluation and checkpoints
+    seconds_between_tasks: what a method does when a task begins or ends, per task
     bytes_up, bytes_down: per sampled client and round
     bytes_once:           per client and task, for data that is not sent every round
+    client_memory_bytes:  the largest memory of a client, without its data and activations
+    client_memory_paper_bytes: the same, counted as in the paper's table
+    lam, mu:              mean strength of the pull to the anchor, over the rounds with an anchor
+    drift:                distance between the model and the anchor at the end
+    refused_updates:      updates that were not used, because something was wrong with them
     rounds_held:          rounds in which the model did not change, because too few valid updates arrived
+    model_sha256:         hash of the final model: equal hashes mean equal models, bit for bit
+    matrix_masked, acc_masked, bwt_masked: in class-incremental runs, with predictions among the task's classes only
     """
 
     method: str

@@ -55,16 +55,16 @@ def run(
 
     Args:
         benchmark: a name (``fedspecial list benchmarks``), ``file.py:function``, a `Benchmark`, or a list of `Domain`;
-            "digits-shift" without it.
+            "digits-shift" if not given.
         method: a name (``fedspecial list methods``), ``file.py:Class``, or an object such as ``Special(lam=0.1)``;
-            "special" without it.
+            "special" if not given.
         model: a name (``fedspecial list models``), ``file.py:Class``, a `torch.nn.Module` that maps a batch of inputs
             to class scores, or a function that returns one. A module is copied and stays as it is; the weights that
-            a function draws depend on `seed`. Without it, the model of the benchmark's preset.
+            a function draws depend on `seed`. If not given, the model of the benchmark's preset.
         objective: the loss and the metrics: classification, multilabel, regression, segmentation, ``file.py:NAME``, or
-            an `Objective`; "classification" without it.
-        config: a YAML file of settings; arguments given here win over it.
-        out: the new run directory; ``runs/BENCHMARK-METHOD-NUMBER`` without it.
+            an `Objective`; "classification" if not given.
+        config: a YAML file of settings; arguments of this call take precedence over it.
+        out: the new run directory; ``runs/BENCHMARK-METHOD-NUMBER`` if not given.
         listeners: functions that are called with every event of the run.
         progress: show a bar on a terminal or in a notebook, on standard error.
         **settings: any setting of ``fedspecial list settings``, such as ``rounds=10, seed=225``.
@@ -72,7 +72,7 @@ def run(
     Returns:
         The result, which is also saved in the run directory (`result.folder`); `result.model` is the trained network.
 
-    Example:
+    Examples:
         >>> import fedspecial
         >>> result = fedspecial.run("digits-shift", method="special", lam=0.25, rounds=2)  # doctest: +SKIP
         >>> print(f"ACC {result.acc:.3f}, BWT {result.bwt:.3f}")  # doctest: +SKIP
@@ -120,17 +120,17 @@ def resume(
     Args:
         folder: the run directory.
         benchmark: the object that was passed to `run`, if one was; objects are not saved.
-        model: likewise.
-        method: likewise; not needed if its class can be imported.
+        model: the module or function that was passed to `run`, if one was.
+        method: the object that was passed to `run`, if one was; not needed if its class can be imported.
         objective: the object that was passed to `run`, if one was.
         listeners: functions that are called with every event from here on.
         progress: show a bar on a terminal or in a notebook, on standard error.
         **execution: settings that say how the run is executed, such as ``workers=2``; they may differ from before.
 
     Returns:
-        The result. That of a finished run is only read.
+        The result. If the run is finished, its result is only read.
 
-    Example:
+    Examples:
         >>> import fedspecial
         >>> result = fedspecial.resume("runs/digits-shift-special-001")  # doctest: +SKIP
     """

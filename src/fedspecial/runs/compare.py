@@ -97,18 +97,19 @@ def compare(
         model: a name, ``file.py:Class``, a `torch.nn.Module`, of which every run trains a copy, so that all start from
             the same weights, or a function that returns one, whose weights depend on the seed.
         objective: a name, ``file.py:NAME``, or an `Objective`.
-        jobs: how many runs at the same time; as many as there are cores without it. Where benchmark, model or objective
-            is an object, runs follow one another in this process.
+        jobs: how many runs at the same time; as many as there are cores if not given. If benchmark, model or
+            objective is an object, runs follow one another in this process.
         out: folder of the runs; finished ones are reused and stopped ones continued. ``runs/compare-BENCHMARK-NUMBER``
-            without it.
+            if not given.
         tick: called about four times a second with the list of runs, to show progress in another way.
         progress: show a bar on a terminal or in a notebook, on standard error; not with `tick`.
-        **settings: settings of all runs, such as ``rounds=10``. A setting that only some methods have goes to these.
+        **settings: settings of all runs, such as ``rounds=10``. A setting that only some of the methods have
+            applies to those.
 
     Returns:
-        The results by method. ``comparison.md`` and ``comparison.png`` in the folder show them too.
+        The results by method. The folder also has them as ``comparison.md`` and ``comparison.png``.
 
-    Example:
+    Examples:
         >>> import fedspecial
         >>> table = fedspecial.compare("digits-shift", ["special", "fedavg"], seeds=[25], rounds=2)  # doctest: +SKIP
         >>> print(table)  # doctest: +SKIP

@@ -51,14 +51,14 @@ def evaluate(
         folder: the run directory.
         benchmark: other data to test on: a name, ``file.py:function``, a `Benchmark`, or a list of `Domain`.
         model: the module or function that was passed to `run`, if one was; objects are not saved.
-        method: likewise; not needed if its class can be imported.
-        objective: likewise; not needed if the run named one.
+        method: the object that was passed to `run`, if one was; not needed if its class can be imported.
+        objective: the object that was passed to `run`, if one was.
         **settings: settings of the data, such as ``domains="photo"`` or ``data="/data"``.
 
     Returns:
-        The accuracy, between 0 and 1, on each domain; the main metric of the objective, if it is another.
+        The accuracy on each domain, between 0 and 1; with another objective, its main metric.
 
-    Example:
+    Examples:
         >>> import fedspecial
         >>> fedspecial.evaluate("runs/digits-shift-special-001", domains="photo")  # doctest: +SKIP
         {'photo': 0.83}

@@ -52,19 +52,19 @@ def extend(
         folder: the run directory.
         domains: one or more new domains: names, or `Domain` objects if the run was started with a Python object.
         benchmark: the object that was passed to `run`, if one was, with the domains that the run has learned.
-        model: the object that was passed to `run`, if one was; objects are not saved.
-        method: likewise; not needed if its class can be imported.
-        objective: likewise.
+        model: the module or function that was passed to `run`, if one was; objects are not saved.
+        method: the object that was passed to `run`, if one was; not needed if its class can be imported.
+        objective: the object that was passed to `run`, if one was.
         classes: all classes, the new ones at the end; only if a class-incremental run gets new ones.
         listeners: functions that are called with every event from here on.
         progress: show a bar on a terminal or in a notebook, on standard error.
         **execution: settings that say how the run is executed, such as ``workers=2``; they may differ from before.
 
     Returns:
-        The result, with a row and a column of the matrix more for each new domain; entries of a domain that was not
-        known at the time are None.
+        The result. Its matrix has one more row and column for each new domain; entries of a domain that was not known
+        at the time are None.
 
-    Example:
+    Examples:
         >>> import fedspecial
         >>> result = fedspecial.extend("runs/digits-shift-special-001", "photo")  # doctest: +SKIP
     """

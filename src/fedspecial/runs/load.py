@@ -107,7 +107,7 @@ def load(folder: str | Path, *, model: GivenModel | None = None) -> TrainedModel
     Returns:
         The model; ``.predict(inputs)`` gives probabilities, ``.module`` is the network.
 
-    Example:
+    Examples:
         >>> import fedspecial
         >>> trained = fedspecial.load("runs/digits-shift-special-001")  # doctest: +SKIP
         >>> trained.predict(images).argmax(1)  # doctest: +SKIP

@@ -113,8 +113,8 @@ def tune(
         method: "special" or "special-c".
         seeds: every λ is tried with each seed.
         holdout: fraction of the training samples used for validation.
-        jobs: how many runs at the same time; as many as there are cores without it.
-        out: folder of the runs and of ``preset.yaml``; ``tune/BENCHMARK`` without it. Finished runs are reused.
+        jobs: how many runs at the same time; as many as there are cores if not given.
+        out: folder of the runs and of ``preset.yaml``; ``tune/BENCHMARK`` if not given. Finished runs are reused.
         run_jobs: called with "coarse" or "fine" and the runs of that stage, to execute them and show progress.
         progress: show a bar on a terminal or in a notebook, on standard error; not with `run_jobs`.
         **settings: settings of all runs, such as ``rounds=10``.
@@ -123,7 +123,7 @@ def tune(
         The chosen λ, ACC and BWT for each λ with their spread over the seeds, whether the choice is clearly better than
         λ = 0 (`verdict`), and the path of a settings file for ``fedspecial run``.
 
-    Example:
+    Examples:
         >>> import fedspecial
         >>> tuned = fedspecial.tune("digits-shift", rounds=4)  # doctest: +SKIP
         >>> fedspecial.run(config=tuned.preset)  # doctest: +SKIP
