@@ -34,8 +34,8 @@ class AggregationSettings(BaseModel):
     )
     norm_limit: NonNegative = Field(
         0.0,
-        description="Refuse an update above so many times the median norm of the round, or of the client's last five. "
-        "On Flower: 10.",
+        description="Refuse an update above this many times the median norm of the round, or of the client's last "
+        "five. On Flower: 10.",
     )
 
     @property

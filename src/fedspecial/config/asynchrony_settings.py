@@ -47,7 +47,7 @@ class AsynchronySettings(BaseModel):
         0.5, description="The exponent a of staleness=polynomial, the slope a of hinge."
     )
     staleness_hinge: NonNegative = Field(
-        4.0, description="The limit b of staleness=hinge: up to so many versions the weight is 1."
+        4.0, description="The limit b of staleness=hinge: up to this many versions the weight is 1."
     )
     max_staleness: Annotated[int, Field(ge=0)] | None = Field(
         None, description="Updates that are more versions old than this are not used; no limit if not set."
@@ -81,7 +81,7 @@ class AsynchronySettings(BaseModel):
         1, description="With fewer usable updates, a synchronous round leaves the model as it was."
     )
     over_select: Count | None = Field(
-        None, description="Ask so many clients in a synchronous round and take the first clients_per_round updates."
+        None, description="Ask this many clients in a synchronous round and take the first clients_per_round updates."
     )
 
     @property

@@ -176,7 +176,7 @@ class Config(AggregationSettings, AsynchronySettings, PrivacySettings, StreamSet
     cpus_per_client: Positive = Field(1.0, description="CPUs that a Ray actor reserves.")
     gpus_per_client: NonNegative = Field(0.0, description="GPUs that a Ray actor reserves; 0.25: four share a GPU.")
     eval_every: int = Field(
-        1, ge=0, description="Evaluate after every so many rounds; 0: only at the end of each task."
+        1, ge=0, description="Evaluate whenever this many rounds have passed; 0: only at the end of each task."
     )
     eval_cap: Count | None = Field(
         None, description="Test samples per domain for evaluations within a task; all if not set."
