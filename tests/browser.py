@@ -52,9 +52,15 @@ class Browser:
             return json.load(reply)["value"]
 
     def open(self, url: str, width: int) -> None:
+        """Show a page in a window of this width, and return when it has finished loading."""
         metrics = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600}
         self.command("Emulation.setDeviceMetricsOverride", **metrics)
         self._request("POST", f"{self._session}/url", {"url": url})
+        # On a machine with much other work, the driver may return while the page is still loading.
+        deadline = time.monotonic() + 60
+        while self.evaluate("document.readyState") != "complete":
+            assert time.monotonic() < deadline, f"{url} did not finish loading"
+            time.sleep(0.05)
 
     def command(self, name: str, **parameters: Any) -> Any:
         """A command of the Chrome DevTools protocol."""
