@@ -16,11 +16,11 @@ TORCHS_OWN = {2: nn.MaxPool2d(2, ceil_mode=True), 3: nn.MaxPool2d(3, stride=2, p
 SIZES = ((16, 16), (2, 2), (4, 10), (7, 7), (6, 5))
 
 
-class Operations(TorchDispatchMode):
+class Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Records the names of all operations that are executed."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.names: set[str] = set()
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -46,14 +46,25 @@ def test_values_are_those_of_torch(window: int, size: tuple[int, int], dtype: to
         assert torch.equal(expected.nan_to_num(9.0), found.nan_to_num(9.0))
 
 
+@pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("window", [2, 3])
-def test_gradients_are_those_of_torch(window: int) -> None:
-    x = with_ties((16, 16)).requires_grad_()
-    slopes = torch.randn(3, 4, 8, 8, generator=torch.Generator().manual_seed(1))
-    expected, found = (
-        torch.autograd.grad(pool(x), x, slopes)[0] for pool in (TORCHS_OWN[window], HalvingMaxPool(window))
-    )
+def test_gradients_are_those_of_torch(window: int, size: tuple[int, int]) -> None:
+    x = with_ties(size).requires_grad_()
+    outputs = TORCHS_OWN[window](x), HalvingMaxPool(window)(x)
+    slopes = torch.randn(outputs[0].shape, generator=torch.Generator().manual_seed(1))
+    expected, found = (torch.autograd.grad(output, x, slopes)[0] for output in outputs)
     assert torch.equal(expected, found)
+
+
+@pytest.mark.parametrize("batch", [2, 10, 32])
+def test_a_step_of_the_small_network_is_that_with_torchs_pooling(batch: int) -> None:
+    model = build("cnn", input_shape=(3, 32, 32), num_classes=10, width=4)
+    x = torch.randint(0, 3, (batch, 3, 32, 32), generator=torch.Generator().manual_seed(2)).float()
+    gradients = []
+    for pool in (TORCHS_OWN[2], HalvingMaxPool(2)):
+        model.halve = pool
+        gradients.append(torch.autograd.grad(model(x).square().sum(), list(model.parameters())))
+    assert all(torch.equal(*pair) for pair in zip(*gradients, strict=True))
 
 
 @pytest.mark.parametrize("name", ["cnn", "resnet18"])

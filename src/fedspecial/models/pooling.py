@@ -1,7 +1,7 @@
-"""Max pooling that predicts fast.
+"""Max pooling that is fast on a CPU.
 
-Torch's kernel for the CPU also finds where each maximum was, which only a backward pass needs; this takes a third of
-the time in which the small network predicts, and a sixth of ResNet-18's.
+Torch's kernel also finds where each maximum was, which only a backward pass needs. This took 40 % of the time in which
+the small network predicts, and 15 % of ResNet-18's. Its kernel for the memory format `channels_last` is faster.
 """
 
 from __future__ import annotations
@@ -13,24 +13,32 @@ from torch import Tensor, nn
 class HalvingMaxPool(nn.MaxPool2d):
     """`nn.MaxPool2d(2)` or `nn.MaxPool2d(3, padding=1)`, both with stride 2: it halves the image's height and width.
 
-    Without gradients, and for even sizes, the maxima are taken row by row and column by column, with the same values.
+    Values and gradients are the same bit for bit.
     """
 
     def __init__(self, window: int) -> None:
         assert window in (2, 3)
         super().__init__(window, stride=2, padding=window - 2, ceil_mode=window == 2)
+        self.overlap = window == 3
 
     def forward(self, x: Tensor) -> Tensor:
+        if not x.is_cpu or x.dim() != 4:
+            return self._torchs_own(x)
         height, width = x.shape[-2:]
-        if x.requires_grad or not x.is_cpu or height % 2 or width % 2:
-            return super().forward(x)
-        overlap = self.kernel_size == 3
-        return _maxima(_maxima(x, -2, overlap), -1, overlap)
+        if not (x.requires_grad or height % 2 or width % 2):
+            rows = _maxima(x[..., ::2, :], x[..., 1::2, :], -2, self.overlap)
+            return _maxima(rows[..., ::2], rows[..., 1::2], -1, self.overlap)
+        if self.overlap:  # it stands behind a BatchNorm, which would lose by the format of the gradient what is gained
+            return self._torchs_own(x)
+        return self._torchs_own(x.contiguous(memory_format=torch.channels_last)).contiguous()
+
+    def _torchs_own(self, x: Tensor) -> Tensor:
+        result: Tensor = super().forward(x)
+        return result
 
 
-def _maxima(x: Tensor, dim: int, overlap: bool) -> Tensor:
-    """The maxima of pairs along one dimension; with `overlap`, also of the entry before each pair."""
-    first, second = x.unflatten(dim, (-1, 2)).unbind(dim)
+def _maxima(first: Tensor, second: Tensor, dim: int, overlap: bool) -> Tensor:
+    """The maxima of pairs of neighbours along one dimension; with `overlap`, also of the one before each pair."""
     result = torch.maximum(first, second)
     if overlap:
         count = result.shape[dim] - 1
