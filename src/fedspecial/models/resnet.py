@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from fedspecial.models.classifier import Classifier
+from fedspecial.models.pooling import HalvingMaxPool
 
 
 def _convolution(inputs: int, outputs: int, size: int, stride: int) -> nn.Conv2d:
@@ -43,7 +44,7 @@ class ResNet18(Classifier):
         super().__init__()
         self.conv1 = _convolution(channels, width, 7, 2)
         self.bn1 = nn.BatchNorm2d(width)
-        self.maxpool = nn.MaxPool2d(3, stride=2, padding=1)
+        self.maxpool = HalvingMaxPool(3)
         self.layer1 = _stage(width, width, 1)
         self.layer2 = _stage(width, 2 * width, 2)
         self.layer3 = _stage(2 * width, 4 * width, 2)

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from fedspecial.models.classifier import Classifier
+from fedspecial.models.pooling import HalvingMaxPool
 
 
 class Logistic(Classifier):
@@ -45,7 +46,7 @@ class CNN(Classifier):
         super().__init__()
         self.conv1 = nn.Conv2d(channels, width, 5, stride=2, padding=2, bias=False)
         self.bn1 = nn.BatchNorm2d(width)
-        self.halve = nn.MaxPool2d(2, ceil_mode=True)
+        self.halve = HalvingMaxPool(2)
         self.conv2 = nn.Conv2d(width, 2 * width, 3, padding=1, bias=False)
         self.bn2 = nn.BatchNorm2d(2 * width)
         self.conv3 = nn.Conv2d(2 * width, 4 * width, 3, stride=2, padding=1, bias=False)
