@@ -227,14 +227,16 @@ class ClientRunner:
         return self._moved[domain]
 
     def _load(self, message: Broadcast, state: ClientState) -> None:
+        """Load what the message contains; nothing of the client that used the model before may be left in it."""
         key = message.key(THETA)
-        if key in message.vectors or key in message.payloads:
-            self.model.load(message.vectors[key] if key in message.vectors else message.payloads[key])
+        vector = message.vectors.get(key, message.payloads.get(key))
+        if vector is not None:
+            self.model.load(vector)
         for name, network in self.networks.items():
             if message.key(name) in message.vectors:
                 network.load(message.vector(name))
         buffers = state.tensors.get(BATCH_NORM) if self.keep_batch_norm else message.vectors.get(BUFFERS)
-        if buffers is not None or self.keep_batch_norm:
+        if buffers is not None or vector is None or len(vector) < self.model.layout.size:
             self.model.load_buffers(buffers)
 
     def trained(self, message: Broadcast) -> Tensors:

@@ -114,7 +114,7 @@ def _query_clients(run: Run, task: int, query: Query) -> dict[int, QueryResult]:
     began = time.perf_counter()
     results: dict[int, QueryResult] = {}
     bytes_up = bytes_down = queried = 0
-    complete = replace(query, message=lambda client: with_statistics(run, query.message(client)))
+    complete = replace(query, message=lambda client: with_statistics(run, query.message(client), query=True))
     for reply in run.engine.query(complete):
         queried, bytes_up, bytes_down = queried + 1, bytes_up + reply.bytes_up, bytes_down + reply.bytes_down
         if reply.result is None:

@@ -126,12 +126,17 @@ class Run:
         )
 
 
-def with_statistics(run: Run, message: Broadcast) -> Broadcast:
+def with_statistics(run: Run, message: Broadcast, *, query: bool = False) -> Broadcast:
     """Add the BatchNorm statistics to a message where they are averaged apart from the weights, and the round of the
-    stream where the data of a client does not follow from the task."""
+    stream where the data of a client does not follow from the task.
+
+    A client that trains sends back the change of every vector, so a message without vectors gets none; a query may have
+    its models among the payloads, and needs the statistics too.
+    """
     if run.detects or run.config.stream_width:
         message.numbers[STREAM_ROUND] = run.time
-    if run.config.batch_norm in ("mean-only", "bank") and len(run.statistics) and message.vectors:
+    apart = run.config.batch_norm in ("mean-only", "bank") and len(run.statistics) > 0
+    if apart and (message.vectors or query):
         message.vectors[BUFFERS] = run.statistics
         bank.add_sets(run.server, message)
     return message
