@@ -111,7 +111,14 @@ def test_bounds_from_gradient_norms_are_left_out_where_steps_are_not_plain_gradi
 
 
 @pytest.mark.parametrize(
-    "settings", [{"optimizer": "adamw", "client_lr": 0.01}, {"momentum": 0.9}, {"weighting": "samples"}, {"lam": 0.0}]
+    "settings",
+    [
+        {"optimizer": "adamw", "client_lr": 0.01},
+        {"momentum": 0.9},
+        {"weight_decay": 1.0, "client_lr": 0.001},
+        {"weighting": "samples"},
+        {"lam": 0.0},
+    ],
 )
 def test_certificates_hold_whatever_the_clients_do(tmp_path: Path, settings: dict[str, Any]) -> None:
     result = learn(tmp_path / "run", "special", **{"lam": 0.3, "estimate": True, **settings})

@@ -233,8 +233,9 @@ def distances(run: Run) -> dict[str, Any]:
 
 
 def _plain_sgd(config: Config) -> bool:
+    """Whether steps and means are those of the bounds with B, which is the largest gradient of the loss alone."""
     plain_mean = config.aggregation == "mean" and config.clip_norm is None and config.weighting != "samples"
-    return plain_mean and not config.adaptive and not config.momentum
+    return plain_mean and not (config.adaptive or config.momentum or config.weight_decay)
 
 
 def client_lr_of(run: Run, task: int, round: int) -> float:

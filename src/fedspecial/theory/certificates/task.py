@@ -195,9 +195,9 @@ def certify(
     ``drift`` and ``delta_norm`` must include weights only. If ``lam`` is null, the task has no server-side
     anchor: the recursion is then the sum of the deltas, and the certificate claims nothing. ``mean_steps`` is
     used as E, which is correct for the mean delta if all clients have the same weight. Where ``plain_sgd`` is
-    false (momentum, Adam, a server optimizer, clients weighted by samples) the inequalities with B are omitted.
-    The optional fields ``max_grad`` (largest gradient norm), ``theta_norm`` (allows for float32 rounding) and
-    ``step_norm`` (what a server optimizer made of the mean delta) are used if present.
+    false (momentum, weight decay, Adam, a server optimizer, clients weighted by samples) the inequalities with B are
+    omitted. The optional fields ``max_grad`` (largest gradient norm), ``theta_norm`` (allows for float32 rounding)
+    and ``step_norm`` (what a server optimizer made of the mean delta) are used if present.
     """
     assumptions = _assumptions(grad_bound, delta_clip, consts, rtol)
     trackers: dict[int, BoundTracker] = {}
