@@ -87,6 +87,13 @@ def test_the_forgetting_cap_is_known_if_constants_are_estimated(tmp_path: Path) 
         assert task["constants"]["grad_bound"]["kind"] == "lower"
 
 
+def test_a_batch_of_one_sample_gives_no_estimates_with_batch_norm(tmp_path: Path) -> None:
+    """No client can train on it either."""
+    settings = {"model": "cnn", "width": 4, "batch_size": 1, "estimate": True, "rounds": 1}
+    learn(tmp_path / "run", "special", images(), **settings)
+    assert [event["estimates"] for event in estimates_of(tmp_path / "run")] == [{}] * 4
+
+
 class StopError(Exception):
     pass
 

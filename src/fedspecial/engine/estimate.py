@@ -96,8 +96,8 @@ class Probe:
     def some(self, clients: Sequence[int], count: int) -> list[int]:
         """At most `count` of the clients that can make a batch, drawn again in every round."""
         order = stream(self.run.config.seed, "estimate", *self._keys()).permutation(len(clients))
-        rows = self.run.federation.rows
-        able = (clients[at] for at in order if len(rows(self.task, clients[at])) >= self._smallest)
+        rows, size = self.run.federation.rows, self.run.config.batch_size
+        able = (clients[at] for at in order if min(size, len(rows(self.task, clients[at]))) >= self._smallest)
         return sorted(itertools.islice(able, count))
 
     def batches(self, client: int, count: int) -> list[Tensor]:
