@@ -211,7 +211,12 @@ def test_a_malformed_row_of_a_table_can_be_skipped(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("line", "message"),
-    [("{", "not JSON"), ('{"domain": "d0", "label": 1}', "no field 'text'"), ("[1]", "no field 'domain'")],
+    [
+        ("{", "not JSON"),
+        ('{"domain": "d0", "label": 1}', "no field 'text'"),
+        ('{"domain": "d0", "label": 1, "text": []}', "no field 'text'"),
+        ("[1]", "no field 'domain'"),
+    ],
 )
 def test_a_malformed_json_line_is_a_bad_sample(tmp_path: Path, line: str, message: str) -> None:
     path = factories.jsonl(tmp_path / "t.jsonl")

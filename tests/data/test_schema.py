@@ -19,6 +19,7 @@ from PIL import Image
 import fedspecial
 from fedspecial.data import catalogue
 from fedspecial.data.inputs import read_inputs
+from fedspecial.data.loading.tokens import SEPARATOR
 from fedspecial.data.schema import FILE, DataSchema
 from fedspecial.errors import InputError
 
@@ -174,6 +175,17 @@ def test_new_texts_become_the_tokens_of_training(tmp_path: Path) -> None:
     assert sorted(batch.x.tolist()) == sorted(stored.tolist())
     again = catalogue.load("folders", data=path, schema=benchmark.schema)
     assert again.input_shape == (8,)
+
+
+def test_new_pairs_of_texts_become_the_tokens_of_training(tmp_path: Path) -> None:
+    rows = [{"domain": "a", "label": n % 2, "text": [f"who is {n}", f"nobody but {n}"]} for n in range(8)]
+    path = tmp_path / "pairs.jsonl"
+    path.write_text("\n".join(map(json.dumps, rows)))
+    benchmark = catalogue.load("folders", data=path, length=8, vocab=50)
+    (batch,) = read_inputs(benchmark.schema, [path])
+    stored = torch.cat([part.x for domain in benchmark.domains for part in (domain.train, domain.test)])
+    assert sorted(batch.x.tolist()) == sorted(stored.tolist())
+    assert bool((stored == SEPARATOR).any(1).all())
 
 
 def test_a_schema_survives_writing_and_reading(tmp_path: Path) -> None:

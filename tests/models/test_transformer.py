@@ -19,6 +19,7 @@ from fedspecial.core import pretrained
 from fedspecial.core.events import Event, RoundFinished
 from fedspecial.core.vector import FlatModel
 from fedspecial.data import catalogue
+from fedspecial.data.loading import tokens
 from fedspecial.engine.head import wider_head
 from fedspecial.errors import InputError
 from toy_problems import begin, learn, play
@@ -251,6 +252,12 @@ class TestRefusals:
         cut = catalogue.load("folders", data=data, encoder=encoder, length=8).domains[0].train.x
         assert cut.shape[1] == 8
         assert bool((cut[:, -1] == 3).any())
+
+    def test_pairs_of_texts_among_single_texts(self, tiny: str) -> None:
+        encode = tokens.pretrained(tiny, 8, "encoder", any_padding=True)
+        assert encode([("good book", "bad page"), ("fine pan", "poor oven")]).shape == (2, 8)
+        with pytest.raises(InputError, match="some samples are one text and others are pairs; give all alike"):
+            encode([("good book",), ("fine pan", "poor oven")])
 
     def test_without_transformers(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         monkeypatch.setitem(sys.modules, "transformers", None)

@@ -123,8 +123,7 @@ def _cell(value: Any) -> str:
 def _texts(encoding: TextEncoding, path: Path, bad: BadRows) -> tuple[list[str], np.ndarray]:
     """The field `column` of each JSON line: a text, or a list of two texts for a model of pairs."""
     items = jsonl.read(path, str(path), [encoding.column], bad)
-    texts = [item[encoding.column] for _, item in items]
-    parts = [tuple(map(str, text)) if isinstance(text, list) else (str(text),) for text in texts]
+    parts = [text_domains.text_parts(item[encoding.column]) for _, item in items]
     names = [f"{path}: row {row + 1}" for row, _ in items]
     encode = text_domains.make_encoder(encoding)
     return names, encode(parts) if parts else np.empty((0, encoding.length), np.int64)

@@ -13,7 +13,7 @@ from fedspecial.errors import did_you_mean
 
 
 def read(path: Path, display_name: str, fields: Sequence[str], bad: BadRows) -> list[tuple[int, dict[str, Any]]]:
-    """Row numbers from 0 and objects; an object that lacks one of `fields` is a bad row."""
+    """Row numbers from 0 and objects; a row that lacks one of `fields`, or has an empty list there, is bad."""
     found = []
     for row, line in lines(path, display_name, bad):
         try:
@@ -21,7 +21,7 @@ def read(path: Path, display_name: str, fields: Sequence[str], bad: BadRows) -> 
         except ValueError as error:
             bad.add(row, f"{display_name}: row {row + 1}: not JSON ({error})")
             continue
-        missing = [name for name in fields if not isinstance(item, dict) or item.get(name) is None]
+        missing = [name for name in fields if not isinstance(item, dict) or item.get(name) in (None, [])]
         if missing:
             near = did_you_mean(missing[0], item) if isinstance(item, dict) else ""
             bad.add(row, f"{display_name}: row {row + 1}: no field '{missing[0]}'{near}")

@@ -13,6 +13,7 @@ from fedspecial.data.formats import csv_table, jsonl
 from fedspecial.data.loading import table_rows
 from fedspecial.data.loading.bad_rows import BadRows, report_skipped
 from fedspecial.data.loading.request import LoadRequest
+from fedspecial.data.loading.text_domains import text_parts
 from fedspecial.data.schema import TableEncoding, TextEncoding
 from fedspecial.errors import InputError, did_you_mean
 
@@ -26,7 +27,7 @@ class LabelledRows:
 
     positions: file and row, for messages
     labels:    one text per column of targets
-    content:   the cells of a CSV row that are features, or the text of a JSON line
+    content:   the cells of a CSV row that are features, or the text of a JSON line (two for a pair)
     """
 
     positions: list[str]
@@ -52,7 +53,7 @@ def read_json(request: LoadRequest, files: Sequence[Path]) -> LabelledRows:
             rows.domains.append(str(item[domain]))
             rows.labels.append(tuple(str(item[column]) for column in targets))
             rows.sites.append(str(item[site]) if site else "")
-            rows.content.append((str(item[text]),))
+            rows.content.append(text_parts(item[text]))
         report_skipped(name, bad.found, request.notice)
     return rows
 

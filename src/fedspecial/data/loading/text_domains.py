@@ -43,6 +43,11 @@ def make_encoder(encoding: TextEncoding) -> Callable[[tokens.Texts], np.ndarray]
     return lambda texts: tokens.hashed(texts, vocab=encoding.vocab, length=length, ngrams=encoding.ngrams)
 
 
+def text_parts(value: Any) -> tuple[str, ...]:
+    """The texts of one sample as a JSON line has them: a text, or a list of the two texts of a pair."""
+    return tuple(map(str, value)) if isinstance(value, list) else (str(value),)
+
+
 @dataclass(frozen=True)
 class TextBenchmark:
     """A named benchmark of texts: how it loads, given which files a domain has and how they are read."""

@@ -79,6 +79,8 @@ def pretrained(name: str, length: int, setting: str, *, any_padding: bool) -> Ca
         )
 
     def encode(texts: Texts) -> np.ndarray:
+        if len({len(parts) for parts in texts}) > 1:
+            raise InputError(f"{setting}={name}: some samples are one text and others are pairs; give all alike")
         columns = [list(column) for column in zip(*texts, strict=True)]
         ids = tokenizer(*columns, padding="max_length", truncation=True, max_length=length)["input_ids"]
         return np.array(ids, np.int64)
