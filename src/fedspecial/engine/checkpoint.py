@@ -17,7 +17,7 @@ from torch import Tensor
 
 from fedspecial.core.events import prefix_sha256
 from fedspecial.core.files import BlobStore, write_atomic
-from fedspecial.core.messages import Numbers, ServerState, pack, unpack
+from fedspecial.core.messages import Numbers, ServerState, Tensors, pack, unpack
 from fedspecial.errors import InputError
 
 _FORMAT = 2
@@ -97,6 +97,9 @@ class Checkpointer:
             self._stored[name] = known
         return known[2]
 
+    def _put_all(self, part: str, named: Tensors) -> dict[str, str]:
+        return {name: self.put(f"{part}/{name}", tensor) for name, tensor in named.items()}
+
     def put_once(self, tensor: Tensor) -> str:
         """Store a tensor that has no name and will not be written to."""
         return self.blobs.put(pack({"data": tensor}))
@@ -114,23 +117,25 @@ class Checkpointer:
         work: dict[str, Any],
     ) -> None:
         began = time.perf_counter()
+        length, sha256 = events
         checkpoint = Checkpoint(
             position,
-            *events,
-            layout,
-            self.put("vector", vector),
-            None if server.anchor is None else self.put("anchor", server.anchor),
-            {name: self.put(f"models/{name}", model) for name, model in server.models.items()},
-            {name: self.put(f"tensors/{name}", tensor) for name, tensor in server.tensors.items()},
-            server.numbers,
-            {str(client): blob for client, blob in clients.items()},
-            payloads,
-            sorted(name for name, tensor in server.tensors.items() if tensor.device.type != "cpu"),
-            {name: self.put(f"optimizer/{name}", state) for name, state in server.optimizer.items()},
-            server.update_norms,
-            work,
-            {name: self.put(f"per_weight/{name}", values) for name, values in server.per_weight.items()},
-            {name: getattr(server, name) for name in _DETECTION},
+            events_length=length,
+            events_sha256=sha256,
+            layout=layout,
+            vector=self.put("vector", vector),
+            anchor=None if server.anchor is None else self.put("anchor", server.anchor),
+            models=self._put_all("models", server.models),
+            tensors=self._put_all("tensors", server.tensors),
+            numbers=server.numbers,
+            clients={str(client): blob for client, blob in clients.items()},
+            payloads=payloads,
+            on_device=sorted(name for name, tensor in server.tensors.items() if tensor.device.type != "cpu"),
+            optimizer=self._put_all("optimizer", server.optimizer),
+            update_norms=server.update_norms,
+            work=work,
+            per_weight=self._put_all("per_weight", server.per_weight),
+            detection={name: getattr(server, name) for name in _DETECTION},
         )
         self.blobs.sync()
         data = _sealed({"format": _FORMAT, **asdict(checkpoint)})

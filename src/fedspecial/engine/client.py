@@ -198,18 +198,18 @@ class ClientRunner:
             x = x.seeded(self.seed, task, message.round, client)
         data = LocalData(x, samples.y, own.rows, federation.benchmark.inputs, device, on_device, own.version)
         return ClientContext(
-            client,
-            self.model,
-            message,
-            state,
-            self.seed,
-            client_lr,
-            federation.num_classes(task),
-            federation.num_classes(task - 1) if task > 1 else 0,
-            self.problem,
-            data,
-            self.networks,
-            self.objective,
+            client=client,
+            model=self.model,
+            broadcast=message,
+            state=state,
+            seed=self.seed,
+            lr=client_lr,
+            num_classes=federation.num_classes(task),
+            old_classes=federation.num_classes(task - 1) if task > 1 else 0,
+            problem=self.problem,
+            data=data,
+            networks=self.networks,
+            objective=self.objective,
         )
 
     def _on_device(self, domain: int) -> tuple[Tensor, Tensor] | None:

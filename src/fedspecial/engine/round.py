@@ -210,9 +210,17 @@ def server_step(run: Run, task: int, round: int, average: Tensors, stats: RoundS
     if config.server_optimizer != "sgd":
         server_optimizer.replace_deltas(config, run.server, average, stats.num_weights)
         stats.step_norm = first_norm(average, stats.num_weights)
-    rates = config.server_lr_of(task) * plan.scale, plan.client_lr
-    context, batch = run.context(task), config.batch_size
-    info = RoundInfo(task, round, *rates, stats.mean_steps, config.adaptive, context, plan.scale, batch)
+    info = RoundInfo(
+        task,
+        round,
+        server_lr=config.server_lr_of(task) * plan.scale,
+        client_lr=plan.client_lr,
+        mean_steps=stats.mean_steps,
+        adaptive=config.adaptive,
+        context=run.context(task),
+        scale=plan.scale,
+        batch_size=config.batch_size,
+    )
     report = run.method.server_step(run.server, average, info)
     if not isinstance(report, StepReport):
         raise InputError(

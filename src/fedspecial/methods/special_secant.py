@@ -12,7 +12,8 @@ curvature (Laplace). There is no constant to choose.
 Why s_{t−1} and not s_t: g_{t−1} and s_t are made of the same updates, so y_t·s_t would count their noise as curvature.
 The step before comes from other batches and other clients: its noise is independent of y_t and s_t, and does not count
 (an instrumental variable). Multiplying γ_L or the number of steps by a constant does not change λ, so other optimizers
-than SGD are no problem. Only the mean of the updates is needed.
+of the clients than SGD are no problem. A server optimizer is one: Δ_t is then what it made of the mean update and of
+earlier ones, and κ is not the curvature of the loss. Only the mean of the updates is needed.
 
 Until there is evidence λ is 0.1, the default of SPECIAL; a task without evidence (fewer than three rounds, or steps
 that point against each other) adds nothing. λ is at most 1: the model moves by at least half of every step.
