@@ -92,6 +92,13 @@ def test_a_light_module_imports_with_torch_blocked(module: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
+def test_help_needs_neither_torch_nor_numpy() -> None:
+    code = "import sys; sys.modules |= dict(torch=None, numpy=None); sys.argv = ['fedspecial', '--help']; "
+    code += "from fedspecial.cli.main import main; main()"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stderr
+
+
 def test_files_are_short() -> None:
     long = {p.name: n for p in SOURCE.rglob("*.py") if (n := len(p.read_text(encoding="utf-8").splitlines())) > 300}
     assert not long

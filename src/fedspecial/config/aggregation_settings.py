@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from fedspecial.config.values import Count, NonNegative, Positive
+from fedspecial.config.values import Count, LazyModel, NonNegative, Positive
 from fedspecial.errors import InputError
 
 if TYPE_CHECKING:
@@ -16,10 +16,8 @@ if TYPE_CHECKING:
 Aggregation = Literal["mean", "median", "trimmed-mean", "krum", "geometric-median"]
 
 
-class AggregationSettings(BaseModel):
+class AggregationSettings(LazyModel):
     """The part of a run's settings about aggregation; `Config` inherits it."""
-
-    model_config = ConfigDict(frozen=True)
 
     aggregation: Aggregation = Field(
         "mean",

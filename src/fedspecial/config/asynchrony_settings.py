@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from fedspecial.config.latency_file import read_latencies
-from fedspecial.config.values import Count, NonNegative, Positive
+from fedspecial.config.values import Count, LazyModel, NonNegative, Positive
 from fedspecial.errors import InputError
 
 if TYPE_CHECKING:
@@ -28,10 +28,8 @@ ONLY_ASYNCHRONOUS = (
 )
 
 
-class AsynchronySettings(BaseModel):
+class AsynchronySettings(LazyModel):
     """The part of a run's settings about time: who is late, who is lost, and what the server does about it."""
-
-    model_config = ConfigDict(frozen=True)
 
     mode: Literal["sync", "async"] = Field(
         "sync", description="Rounds in which the server waits for its clients, or a server step after `buffer` updates."

@@ -9,19 +9,17 @@ from __future__ import annotations
 import importlib.util
 from typing import TYPE_CHECKING, Any
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
-from fedspecial.config.values import Positive
+from fedspecial.config.values import LazyModel, Positive
 from fedspecial.errors import InputError
 
 if TYPE_CHECKING:
     from fedspecial.methods.base import Method
 
 
-class PrivacySettings(BaseModel):
+class PrivacySettings(LazyModel):
     """The settings `dp_*`; there is no differential privacy unless `dp_clip` is set."""
-
-    model_config = ConfigDict(frozen=True)
 
     dp_clip: Positive | None = Field(
         None, description="Differential privacy: largest norm C of a client's whole update; longer ones are scaled."

@@ -32,7 +32,7 @@ from fedspecial.config.values import (
 class Config(AggregationSettings, AsynchronySettings, PrivacySettings, StreamSettings):
     """All settings of a run except the method's own hyper-parameters."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, coerce_numbers_to_str=True)
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False, coerce_numbers_to_str=True)
 
     benchmark: NameOrObject = Field(
         "digits-shift", description="The data: a name from `fedspecial list benchmarks`, or file.py:function."

@@ -5,9 +5,9 @@ from __future__ import annotations
 import importlib.util
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from fedspecial.config.values import Count, Positive
+from fedspecial.config.values import Count, LazyModel, Positive
 from fedspecial.errors import InputError
 
 if TYPE_CHECKING:
@@ -17,10 +17,8 @@ StreamKind = Literal["sharp", "blended", "staggered", "recurring"]
 Detector = Literal["none", "loss", "adwin", "page-hinkley"]
 
 
-class StreamSettings(BaseModel):
+class StreamSettings(LazyModel):
     """The part of a run's settings about the stream; `Config` inherits it."""
-
-    model_config = ConfigDict(frozen=True)
 
     stream: StreamKind = Field(
         "sharp",

@@ -14,14 +14,20 @@ Settings = dict[str, Any]
 """Settings by name, as they are in a YAML file."""
 
 
-class GivenObject(BaseModel):
+class LazyModel(BaseModel):
+    """A frozen model whose validation is built at its first use: `--help` needs none, and bases of a model never do."""
+
+    model_config = ConfigDict(frozen=True, defer_build=True)
+
+
+class GivenObject(LazyModel):
     """Stands for a Python object that was passed to `fedspecial.run` instead of a name.
 
     config.yaml records it as ``{object: NAME}``. The object itself is not saved, so the caller passes it again to
     resume or evaluate the run.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(extra="forbid")
 
     object: Annotated[str, Field(description="Name of the object, for the reader of config.yaml.")]
 
