@@ -25,7 +25,7 @@ from torch.nn.functional import cross_entropy
 from fedspecial.config import given_object
 from fedspecial.data.benchmark import Benchmark
 from fedspecial.data.federation import Federation
-from fedspecial.engine.payloads import PayloadTracker
+from fedspecial.engine.clients.payloads import PayloadTracker
 from fedspecial.engine.round import run_round
 from fedspecial.engine.run import Run
 from fedspecial.flower import InProcessGrid

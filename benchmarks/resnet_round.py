@@ -18,7 +18,7 @@ from timing import Quartiles, arguments, interleave, ratio, set_threads, show, v
 from torch.nn.functional import cross_entropy
 
 from fedspecial.data.benchmark import Benchmark
-from fedspecial.engine.aggregate import RunningMean, norm
+from fedspecial.engine.aggregation.mean import RunningMean, norm
 from fedspecial.engine.checkpoint import Position
 from fedspecial.engine.run import Run
 from fedspecial.methods.base import RoundInfo

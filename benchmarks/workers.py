@@ -25,12 +25,12 @@ from timing import Quartiles, arguments, interleave, ratio, set_threads, show, v
 
 from fedspecial.config import given_object, merge_settings, resolve
 from fedspecial.data.benchmark import Benchmark
-from fedspecial.engine.client_states import ClientStates
-from fedspecial.engine.payloads import PayloadTracker
-from fedspecial.engine.pooled import PooledEngine
+from fedspecial.engine.clients.client_states import ClientStates
+from fedspecial.engine.clients.payloads import PayloadTracker
+from fedspecial.engine.pools.pooled import PooledEngine
+from fedspecial.engine.pools.workers import ProcessPool
 from fedspecial.engine.round import run_round
 from fedspecial.engine.run import Run
-from fedspecial.engine.workers import ProcessPool
 from fedspecial.runs.build import prepare, worker_runner
 from fedspecial.runs.data import make_federation
 from fedspecial.runs.ray_pool import ray_pool

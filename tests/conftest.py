@@ -38,7 +38,7 @@ TINY = [
 PRELOADED = [
     "fedspecial.runs.execute",
     "fedspecial.runs.jobs",
-    "fedspecial.engine.workers",
+    "fedspecial.engine.pools.workers",
     "fedspecial.methods.srfdil",
 ]
 

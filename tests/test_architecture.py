@@ -32,6 +32,14 @@ MAY_IMPORT = {
     "ui": {"theory", "report", "flower", "errors", "__version__"},
 }
 
+# The same between the folders of `engine`: what aggregates and what runs clients does not know the loop.
+LOOP = {"asynchronous", "estimate", "in_flight", "loop", "round", "run", "stats"}
+ENGINE_MAY_NOT_IMPORT = {
+    "aggregation": LOOP | {"clients", "pools", "inprocess"},
+    "clients": LOOP | {"pools", "inprocess"},
+    "pools": LOOP | {"inprocess"},
+}
+
 # The same between the parts of `flower`: `arrays`, `grid` and `logs` are shared, and governance works without Flower.
 FLOWER_MAY_IMPORT = {
     "arrays": {"logs"},
@@ -65,6 +73,15 @@ def test_a_package_imports_only_allowed_packages(package: str) -> None:
     assert files
     for path in files:
         forbidden = imports_of(path) - MAY_IMPORT[package] - {package}
+        assert not forbidden, f"{path.relative_to(SOURCE)} imports {sorted(forbidden)}"
+
+
+@pytest.mark.parametrize("part", ENGINE_MAY_NOT_IMPORT)
+def test_aggregation_clients_and_pools_do_not_know_the_loop(part: str) -> None:
+    files = sorted((SOURCE / "engine" / part).glob("*.py"))
+    assert len(files) > 1
+    for path in files:
+        forbidden = imports_of(path, "fedspecial.engine") & ENGINE_MAY_NOT_IMPORT[part]
         assert not forbidden, f"{path.relative_to(SOURCE)} imports {sorted(forbidden)}"
 
 
@@ -104,7 +121,7 @@ def test_files_are_short() -> None:
     assert not long
 
 
-BETWEEN_LOCAL_PROCESSES = SOURCE / "engine" / "workers.py"
+BETWEEN_LOCAL_PROCESSES = SOURCE / "engine" / "pools" / "workers.py"
 
 
 def test_only_the_local_worker_processes_of_a_run_exchange_pickles() -> None:

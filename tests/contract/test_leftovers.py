@@ -13,7 +13,7 @@ import pytest
 from fedspecial import methods
 from fedspecial.core.events import RoundFinished, TaskFinished
 from fedspecial.core.vector import FlatModel
-from fedspecial.engine.client import ClientRunner
+from fedspecial.engine.clients.client import ClientRunner
 from method_problems import IMAGE_MODEL, problem_for
 from toy_problems import images, learn
 

@@ -15,8 +15,8 @@ from worker_methods import Misbehaving
 
 import fedspecial
 from fedspecial.core.events import Event, RoundFinished, of_kind, read_events
-from fedspecial.engine import ray_cluster
-from fedspecial.engine.ray_cluster import RayCluster
+from fedspecial.engine.pools import ray_cluster
+from fedspecial.engine.pools.ray_cluster import RayCluster
 from fedspecial.errors import ClientError, InputError
 from fedspecial.runs.jobs import settings_key
 from resume.runs import result_events, without_times

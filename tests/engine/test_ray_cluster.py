@@ -13,7 +13,7 @@ import pytest
 from worker_methods import Misbehaving
 
 from fedspecial.core.events import of_kind, read_events
-from fedspecial.engine import ray_cluster
+from fedspecial.engine.pools import ray_cluster
 from fedspecial.errors import InputError
 from toy_problems import learn
 

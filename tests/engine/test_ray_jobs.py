@@ -16,8 +16,8 @@ import pytest
 
 import fedspecial
 from fedspecial.core.events import of_kind, read_events
-from fedspecial.engine import ray_cluster
-from fedspecial.engine.ray_cluster import RayCluster
+from fedspecial.engine.pools import ray_cluster
+from fedspecial.engine.pools.ray_cluster import RayCluster
 from fedspecial.errors import InputError
 from fedspecial.runs.jobs import Job, run_missing
 

@@ -19,12 +19,12 @@ from worker_methods import Misbehaving
 
 import fedspecial
 from fedspecial.core.events import Event, RoundFinished, of_kind, read_events
-from fedspecial.engine import segments
-from fedspecial.engine.jobs import EvalSet, Job, JobResult, SummaryJob
-from fedspecial.engine.pool import Lost, failure
-from fedspecial.engine.pooled import PooledEngine
-from fedspecial.engine.segments import Segment
-from fedspecial.engine.shared_tensors import copy_from, copy_to, space_for
+from fedspecial.engine.pools import segments
+from fedspecial.engine.pools.jobs import EvalSet, Job, JobResult, SummaryJob
+from fedspecial.engine.pools.pool import Lost, failure
+from fedspecial.engine.pools.pooled import PooledEngine
+from fedspecial.engine.pools.segments import Segment
+from fedspecial.engine.pools.shared_tensors import copy_from, copy_to, space_for
 from fedspecial.errors import ClientError, InputError
 from fedspecial.runs.jobs import settings_key
 from processes import ENVIRONMENT

@@ -25,7 +25,7 @@ from flower_fixtures import (
 from flwr.app import Message
 
 from fedspecial.core.events import of_kind, read_events
-from fedspecial.engine.client import ClientRunner
+from fedspecial.engine.clients.client import ClientRunner
 from fedspecial.errors import InputError
 from fedspecial.flower.app.wire import record_to_tensors, tensors_to_record
 from fedspecial.flower.governance.audit import read_lines, verify

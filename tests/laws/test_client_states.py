@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from fedspecial.core.files import BlobStore
 from fedspecial.core.messages import ClientState
-from fedspecial.engine.client_states import ClientStates
+from fedspecial.engine.clients.client_states import ClientStates
 
 
 def state_of(value: float, size: int = 4) -> ClientState:

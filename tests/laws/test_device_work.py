@@ -19,9 +19,9 @@ from fedspecial import methods
 from fedspecial.config import Config
 from fedspecial.core.events import of_kind, read_events
 from fedspecial.core.streams import preserve_torch_rng, seed_torch
-from fedspecial.engine import client as client_module
-from fedspecial.engine import local
-from fedspecial.engine.aggregate import RunningMean
+from fedspecial.engine.aggregation.mean import RunningMean
+from fedspecial.engine.clients import client as client_module
+from fedspecial.engine.clients import local
 from fedspecial.errors import InputError
 from fedspecial.methods.base import LocalData
 from fedspecial.runs.devices import device_of, torch_settings

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from fedspecial.engine import local
-from fedspecial.engine.local import LocalTraining
+from fedspecial.engine.clients import local
+from fedspecial.engine.clients.local import LocalTraining
 from fedspecial.methods.base import ProximalTerm
 from fedspecial.models import build
 

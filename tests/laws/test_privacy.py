@@ -15,9 +15,8 @@ import torch
 from fedspecial import methods
 from fedspecial.config import merge_settings, resolve
 from fedspecial.core.events import of_kind, read_events
-from fedspecial.engine.aggregate import RunningMean
-from fedspecial.engine.base import Reply
-from fedspecial.engine.privacy import (
+from fedspecial.engine.aggregation.mean import RunningMean
+from fedspecial.engine.aggregation.privacy import (
     Charge,
     PrivateAggregation,
     epsilon,
@@ -27,6 +26,7 @@ from fedspecial.engine.privacy import (
     system_sample,
     update_norm,
 )
+from fedspecial.engine.base import Reply
 from fedspecial.errors import InputError
 from fedspecial.methods.base import Method
 from fedspecial.methods.special import Special

@@ -11,7 +11,7 @@ import torch
 from fedspecial.config import Config
 from fedspecial.core.events import of_kind, read_events
 from fedspecial.core.messages import Tensors
-from fedspecial.engine.robust import RobustMean, clip
+from fedspecial.engine.aggregation.robust import RobustMean, clip
 from fedspecial.engine.round import run_round
 from fedspecial.engine.stats import RoundStats
 from fedspecial.errors import InputError

@@ -13,9 +13,17 @@ from torch import nn
 from fedspecial import methods, resume
 from fedspecial.core.events import of_kind, read_events
 from fedspecial.core.vector import FlatModel
-from fedspecial.engine import held_updates
+from fedspecial.engine.aggregation import held_updates
+from fedspecial.engine.aggregation.screening import (
+    History,
+    beyond_all,
+    impossible,
+    remember,
+    sizes,
+    statistics_of,
+    too_large,
+)
 from fedspecial.engine.checkpoint import load
-from fedspecial.engine.screening import History, beyond_all, impossible, remember, sizes, statistics_of, too_large
 from fedspecial.flower.app.plan import MIN_BATCH, NORM_LIMIT
 from method_problems import IMAGE_MODEL, problem_for
 from toy_problems import images, learn, rotated_blobs

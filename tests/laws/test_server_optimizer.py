@@ -12,8 +12,8 @@ import torch
 from fedspecial.config import Config, merge_settings, resolve
 from fedspecial.core.events import RoundFinished, of_kind, read_events
 from fedspecial.core.messages import ServerState
+from fedspecial.engine.aggregation.server_optimizer import replace_deltas
 from fedspecial.engine.checkpoint import load as load_checkpoint
-from fedspecial.engine.server_optimizer import replace_deltas
 from fedspecial.errors import InputError
 from fedspecial.runs.api import resume
 from toy_problems import begin, growing, images, learn, play, rotated_blobs

@@ -13,7 +13,7 @@ from torch import nn
 from fedspecial import InputError
 from fedspecial.core.messages import _CODES, Broadcast, broadcast_size, pack, packed_size, unpack
 from fedspecial.core.vector import FlatModel, layout_of
-from fedspecial.engine.aggregate import RunningMean, norm, norm_of, refusal
+from fedspecial.engine.aggregation.mean import RunningMean, norm, norm_of, refusal
 from fedspecial.models import build
 
 

@@ -12,7 +12,7 @@ import torch
 import fedspecial
 from fedspecial import InputError
 from fedspecial.core.events import of_kind, read_events
-from fedspecial.engine.client import LocalResult
+from fedspecial.engine.clients.client import LocalResult
 from fedspecial.flower.app.plan import FederationPlan
 from fedspecial.objectives.classification import CLASSIFICATION
 from toy_problems import begin, growing, learn, play, rotated_blobs

@@ -79,7 +79,7 @@ def _in_training(kill: Kill) -> None:
     """Every backward pass: local training goes to the autograd engine directly, methods call `Tensor.backward`."""
     import torch
 
-    from fedspecial.engine import local
+    from fedspecial.engine.clients import local
 
     def counted(real: Callable[..., Any]) -> Callable[..., Any]:
         def backward(*args: Any, **kwargs: Any) -> Any:

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from fedspecial.core.messages import Update, pack, packed_size, update_size
-from fedspecial.engine.aggregate import RunningMean
+from fedspecial.engine.aggregation.mean import RunningMean
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 

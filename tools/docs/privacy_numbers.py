@@ -14,7 +14,7 @@ from pathlib import Path
 from statistics import fmean
 
 import fedspecial
-from fedspecial.engine.privacy import noise_for
+from fedspecial.engine.aggregation.privacy import noise_for
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "privacy.md"
 BEGIN, END = "<!-- begin: tools/docs/privacy_numbers.py -->", "<!-- end -->"

@@ -36,7 +36,7 @@ from fedspecial.core.clock_events import UpdateOrigin
 from fedspecial.core.messages import Broadcast, Update
 from fedspecial.core.staleness import staleness_weight
 from fedspecial.core.streams import draw_others
-from fedspecial.engine.aggregate import first_norm
+from fedspecial.engine.aggregation.mean import first_norm
 from fedspecial.engine.checkpoint import Position
 from fedspecial.engine.in_flight import Assignment, Finished, WorkInFlight
 from fedspecial.engine.round import StepPlan, apply_updates

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from fedspecial.core.events import Event
 from fedspecial.core.messages import Broadcast, Tensors, Update
 from fedspecial.core.vector import FlatModel
-from fedspecial.engine.aggregate import not_finite
+from fedspecial.engine.aggregation.mean import not_finite
 from fedspecial.methods.base import Query, QueryResult
 from fedspecial.objectives.base import Scores
 

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from fedspecial.core.events import ConstantsEstimated, Estimate
 from fedspecial.core.streams import stream, torch_stream
-from fedspecial.engine.aggregate import norm
+from fedspecial.engine.aggregation.mean import norm
 from fedspecial.methods.base import LocalData
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from fedspecial.core.messages import ClientState
 from fedspecial.core.streams import torch_stream
 from fedspecial.core.vector import FlatModel, Layout
-from fedspecial.engine.server_optimizer import initial_value
+from fedspecial.engine.aggregation.server_optimizer import initial_value
 from fedspecial.errors import InputError
 
 if TYPE_CHECKING:

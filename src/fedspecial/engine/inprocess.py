@@ -15,10 +15,10 @@ from fedspecial.core.streams import batch_order, preserve_torch_rng
 from fedspecial.core.vector import FlatModel
 from fedspecial.data.samples import Samples
 from fedspecial.engine.base import Messages, QueryReply, Reply, problem_with_result
-from fedspecial.engine.client import ClientRunner
-from fedspecial.engine.client_states import ClientStates
+from fedspecial.engine.clients.client import ClientRunner
+from fedspecial.engine.clients.client_states import ClientStates
+from fedspecial.engine.clients.payloads import DigestCache, PayloadTracker
 from fedspecial.engine.evaluate import classes_of, fixed_subset
-from fedspecial.engine.payloads import DigestCache, PayloadTracker
 from fedspecial.methods.base import Query
 from fedspecial.objectives.base import Scores, Scoring, mean_scores
 

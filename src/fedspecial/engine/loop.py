@@ -18,7 +18,8 @@ from fedspecial.core.events import (
 )
 from fedspecial.core.stream_events import TaskDetected
 from fedspecial.data.absent_classes import absent_classes
-from fedspecial.engine import bank, detection, estimate, server_optimizer
+from fedspecial.engine import bank, detection, estimate
+from fedspecial.engine.aggregation import server_optimizer
 from fedspecial.engine.asynchronous import run_steps
 from fedspecial.engine.checkpoint import Position
 from fedspecial.engine.evaluate import further_metrics, main_values, majority_share

@@ -11,14 +11,15 @@ from typing import Any, Protocol
 from fedspecial.config import Config
 from fedspecial.core.events import RoundFinished, UpdateRefused
 from fedspecial.core.messages import BUFFERS, Broadcast, Tensors, Update
-from fedspecial.engine import estimate, robust, screening, server_optimizer
-from fedspecial.engine.aggregate import RunningMean, distance, first_norm, norm
+from fedspecial.engine import estimate
+from fedspecial.engine.aggregation import robust, screening, server_optimizer
+from fedspecial.engine.aggregation.held_updates import HeldUpdates
+from fedspecial.engine.aggregation.mean import RunningMean, distance, first_norm, norm
+from fedspecial.engine.aggregation.robust import RobustMean
 from fedspecial.engine.base import Reply
 from fedspecial.engine.checkpoint import Position
 from fedspecial.engine.detection import ALARM_SHARE, FIRST_LOSS, alarm_share, observe
 from fedspecial.engine.evaluate import main_values
-from fedspecial.engine.held_updates import HeldUpdates
-from fedspecial.engine.robust import RobustMean
 from fedspecial.engine.run import Run, measure, with_statistics
 from fedspecial.engine.stats import RoundStats
 from fedspecial.errors import InputError

@@ -18,10 +18,10 @@ from fedspecial.core.vector import FlatModel
 from fedspecial.data.federation import Federation
 from fedspecial.data.stream_schedule import STREAM_ROUND
 from fedspecial.engine import bank
+from fedspecial.engine.aggregation.privacy import PrivateAggregation
 from fedspecial.engine.base import Engine
 from fedspecial.engine.checkpoint import Checkpointer, Position
 from fedspecial.engine.in_flight import WorkInFlight
-from fedspecial.engine.privacy import PrivateAggregation
 from fedspecial.methods.base import Method, ProblemSpec, ServerContext
 from fedspecial.objectives.base import Objective, Scores
 from fedspecial.objectives.classification import CLASSIFICATION

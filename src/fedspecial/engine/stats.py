@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fedspecial.core.messages import Update
-from fedspecial.engine.aggregate import first_norm, refusal
+from fedspecial.engine.aggregation.mean import first_norm, refusal
 from fedspecial.engine.base import Reply
 from fedspecial.engine.detection import FIRST_LOSS
 

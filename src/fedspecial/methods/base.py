@@ -120,7 +120,7 @@ class Method:
     """Whether the server half sees nothing of the clients but the sum of their updates: no single update, no upload, no
     query. Such a method can be combined with differential privacy and with secure aggregation."""
     memory_excluded: ClassVar[frozenset[str]] = frozenset()
-    """What the paper's table of client memory does not count, by the names in `engine/memory.py`;
+    """What the paper's table of client memory does not count, by the names in `engine/clients/memory.py`;
     "payload/x" includes "payload/x/y"."""
 
     def __init_subclass__(cls) -> None:

@@ -22,20 +22,20 @@ from fedspecial.core.vector import FlatModel
 from fedspecial.data.benchmark import Benchmark
 from fedspecial.data.federation import Federation
 from fedspecial.data.schema import DataSchema
+from fedspecial.engine.aggregation.privacy import private_aggregation
 from fedspecial.engine.base import Engine
 from fedspecial.engine.checkpoint import Checkpoint, Checkpointer, Position
-from fedspecial.engine.client import ClientRunner
-from fedspecial.engine.client_states import ClientStates
+from fedspecial.engine.clients.client import ClientRunner
+from fedspecial.engine.clients.client_states import ClientStates
+from fedspecial.engine.clients.local import LocalTraining
+from fedspecial.engine.clients.payloads import PayloadTracker
 from fedspecial.engine.clock import ClientClock
 from fedspecial.engine.head import wider_head
 from fedspecial.engine.in_flight import SimulatedWork
 from fedspecial.engine.inprocess import InProcess
-from fedspecial.engine.local import LocalTraining
-from fedspecial.engine.payloads import PayloadTracker
-from fedspecial.engine.pooled import PooledEngine
-from fedspecial.engine.privacy import private_aggregation
+from fedspecial.engine.pools.pooled import PooledEngine
+from fedspecial.engine.pools.workers import ProcessPool
 from fedspecial.engine.run import Run
-from fedspecial.engine.workers import ProcessPool
 from fedspecial.errors import InputError
 from fedspecial.methods.base import Method, ProblemSpec
 from fedspecial.models.custom import Factory, call_factory

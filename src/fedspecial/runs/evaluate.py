@@ -20,11 +20,11 @@ from fedspecial.engine import bank
 from fedspecial.engine import checkpoint as checkpoints
 from fedspecial.engine.base import Engine
 from fedspecial.engine.checkpoint import Checkpoint, Checkpointer
-from fedspecial.engine.client import ClientRunner
-from fedspecial.engine.client_states import ClientStates
+from fedspecial.engine.clients.client import ClientRunner
+from fedspecial.engine.clients.client_states import ClientStates
+from fedspecial.engine.clients.payloads import PayloadTracker
 from fedspecial.engine.evaluate import main_values
 from fedspecial.engine.inprocess import InProcess
-from fedspecial.engine.payloads import PayloadTracker
 from fedspecial.errors import InputError
 from fedspecial.methods.base import Method
 from fedspecial.objectives.base import Objective

@@ -22,7 +22,7 @@ from fedspecial.runs.cores import available_cores, number_of_workers
 if TYPE_CHECKING:
     from multiprocessing.queues import SimpleQueue
 
-    from fedspecial.engine.ray_cluster import RayCluster
+    from fedspecial.engine.pools.ray_cluster import RayCluster
     from fedspecial.runs.jobs import Job
 
     Execute = Callable[[Job], None]
@@ -179,7 +179,7 @@ _SHARED = "whole runs need a file system that all nodes share"
 
 
 def _ray_pool(jobs: Sequence[Job], parallel: int | None, execute: Execute) -> Iterator[JobPool]:
-    from fedspecial.engine import ray_cluster
+    from fedspecial.engine.pools import ray_cluster
 
     config: Config = resolve(jobs[0].settings).config
     cluster = ray_cluster.connect(config.ray_address, cpus=max(available_cores(), parallel or 1))

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 
 from fedspecial.config import Config
-from fedspecial.engine import ray_cluster
-from fedspecial.engine.jobs import BuildRunner
-from fedspecial.engine.ray import ActorResources, RayPool
+from fedspecial.engine.pools import ray_cluster
+from fedspecial.engine.pools.jobs import BuildRunner
+from fedspecial.engine.pools.ray import ActorResources, RayPool
 from fedspecial.runs.cores import available_cores
 
 

@@ -21,10 +21,10 @@ from fedspecial.core.messages import Tensors, Update
 from fedspecial.core.refusals import NO_SAMPLES
 from fedspecial.core.vector import FlatModel
 from fedspecial.data.stream_schedule import STREAM_ROUND
-from fedspecial.engine.aggregate import norm
+from fedspecial.engine.aggregation.mean import norm
 from fedspecial.engine.base import Messages, QueryReply, Reply, problem_with_result
-from fedspecial.engine.client import ClientRunner
-from fedspecial.engine.payloads import PayloadTracker
+from fedspecial.engine.clients.client import ClientRunner
+from fedspecial.engine.clients.payloads import PayloadTracker
 from fedspecial.flower.app import wire
 from fedspecial.flower.app.plan import FederationPlan
 from fedspecial.flower.app.registry import SiteRegistry

@@ -18,7 +18,7 @@ from fedspecial.core.clock_events import Loss
 from fedspecial.core.messages import Broadcast
 from fedspecial.core.refusals import NO_SAMPLES
 from fedspecial.engine.base import Messages
-from fedspecial.engine.payloads import PayloadTracker
+from fedspecial.engine.clients.payloads import PayloadTracker
 from fedspecial.flower.app import wire
 from fedspecial.flower.app.plan import FederationPlan
 from fedspecial.flower.app.registry import SiteRegistry

@@ -24,10 +24,10 @@ from fedspecial.config import Settings, resolve
 from fedspecial.core.events import Event, read_events
 from fedspecial.core.files import owner_only, write_atomic
 from fedspecial.engine import checkpoint as checkpoints
+from fedspecial.engine.aggregation.privacy import private_aggregation
 from fedspecial.engine.checkpoint import Checkpoint, Checkpointer
-from fedspecial.engine.client import ClientRunner
-from fedspecial.engine.payloads import PayloadTracker
-from fedspecial.engine.privacy import private_aggregation
+from fedspecial.engine.clients.client import ClientRunner
+from fedspecial.engine.clients.payloads import PayloadTracker
 from fedspecial.engine.run import Run
 from fedspecial.errors import InputError
 from fedspecial.flower.app.async_work import FlowerWork

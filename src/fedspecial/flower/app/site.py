@@ -15,7 +15,7 @@ from fedspecial.core.streams import preserve_torch_rng
 from fedspecial.data.samples import Samples
 from fedspecial.data.stream_schedule import STREAM_ROUND
 from fedspecial.engine.checkpoint import Position
-from fedspecial.engine.client import ClientRunner
+from fedspecial.engine.clients.client import ClientRunner
 from fedspecial.engine.evaluate import classes_of, fixed_subset
 from fedspecial.errors import InputError
 from fedspecial.flower.app import wire

@@ -11,7 +11,7 @@ import torch
 from flwr.app import Message
 
 from fedspecial.core.messages import Broadcast, Tensors
-from fedspecial.engine.aggregate import not_finite
+from fedspecial.engine.aggregation.mean import not_finite
 from fedspecial.flower.app import wire
 from fedspecial.flower.app.wire import ReplyHeader, SiteRequest
 from fedspecial.flower.arrays import NamedArrays, RefusedReply

@@ -28,7 +28,7 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 from numpy.typing import NDArray
 
-from fedspecial.engine.privacy import clip_factor
+from fedspecial.engine.aggregation.privacy import clip_factor
 from fedspecial.errors import InputError
 from fedspecial.flower.arrays import NamedArrays, arrays_to_record, is_float, read_array, record_to_arrays, reply_arrays
 

@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 
 from fedspecial.core.messages import Tensors, Update
+from fedspecial.engine.aggregation.screening import Sizes, Statistics, sizes
 from fedspecial.engine.base import Reply
-from fedspecial.engine.screening import Sizes, Statistics, sizes
 
 IN_MEMORY = 1 << 30
 

@@ -11,7 +11,7 @@ from typing import Generic, Protocol, TypeVar
 import torch
 
 from fedspecial.core.events import Event, WorkerLost
-from fedspecial.engine.jobs import Job, JobResult, describe
+from fedspecial.engine.pools.jobs import Job, JobResult, describe
 from fedspecial.errors import ClientError, InputError
 
 MAX_ATTEMPTS = 3

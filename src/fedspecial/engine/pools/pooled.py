@@ -16,12 +16,12 @@ from fedspecial.core.events import Event
 from fedspecial.core.messages import Broadcast, packed_size, update_size
 from fedspecial.core.vector import FlatModel
 from fedspecial.engine.base import Messages, QueryReply, Reply, problem_with_result
-from fedspecial.engine.client import ClientRunner, samples_of
-from fedspecial.engine.client_states import ClientStates
+from fedspecial.engine.clients.client import ClientRunner, samples_of
+from fedspecial.engine.clients.client_states import ClientStates
+from fedspecial.engine.clients.payloads import DigestCache, PayloadTracker
 from fedspecial.engine.evaluate import EVAL_BATCH, subset_size
 from fedspecial.engine.head import head_of
-from fedspecial.engine.jobs import EvalSet, Job, JobResult, PersonalJob, QueryJob, SummaryJob, TrainJob
-from fedspecial.engine.payloads import DigestCache, PayloadTracker
+from fedspecial.engine.pools.jobs import EvalSet, Job, JobResult, PersonalJob, QueryJob, SummaryJob, TrainJob
 from fedspecial.methods.base import Query
 from fedspecial.objectives.base import Scores, Summary, mean_scores
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from fedspecial.core.messages import Numbers, Update
 from fedspecial.core.vector import FlatModel
-from fedspecial.engine.aggregate import norm_of
+from fedspecial.engine.aggregation.mean import norm_of
 from fedspecial.engine.detection import FIRST_LOSS
 from fedspecial.methods.base import ClientContext, Method, ProximalTerm
 

@@ -29,7 +29,7 @@ from torch import Tensor
 
 from fedspecial.core.messages import BUFFERS, Tensors
 from fedspecial.core.vector import FlatModel, Layout
-from fedspecial.engine.aggregate import norm
+from fedspecial.engine.aggregation.mean import norm
 
 MIN_UPDATES = 4
 HISTORY = 5

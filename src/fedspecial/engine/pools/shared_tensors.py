@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from fedspecial.core.messages import Broadcast
-from fedspecial.engine.jobs import Job, PersonalJob
-from fedspecial.engine.segments import Segment
+from fedspecial.engine.pools.jobs import Job, PersonalJob
+from fedspecial.engine.pools.segments import Segment
 
 INLINE_BYTES = 1 << 14
 """Smaller tensors are sent with the job: a segment of their own would cost more."""

@@ -37,7 +37,7 @@ from fedspecial.core.events import of_kind
 from fedspecial.core.messages import Tensors
 from fedspecial.core.privacy import PrivacyCharged
 from fedspecial.core.streams import stream
-from fedspecial.engine.aggregate import RunningMean
+from fedspecial.engine.aggregation.mean import RunningMean
 from fedspecial.errors import InputError
 
 Noise = Callable[[int, int, str, int], NDArray[np.float64]]

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from fedspecial.config import Config
 from fedspecial.core.messages import Tensors
-from fedspecial.engine.aggregate import norm
+from fedspecial.engine.aggregation.mean import norm
 
 _BLOCK = 1 << 16
 _ITERATIONS = 100

@@ -18,10 +18,10 @@ import torch
 from torch import Tensor
 
 from fedspecial.core.events import EngineNotice, Event
-from fedspecial.engine.jobs import BuildRunner, ClientWorker, Job
-from fedspecial.engine.pool import Done, Failed, Lost, Message, Ready, RetryingPool, failure
-from fedspecial.engine.ray_cluster import RayCluster
-from fedspecial.engine.shared_tensors import INLINE_BYTES, map_messages, memory_key
+from fedspecial.engine.pools.jobs import BuildRunner, ClientWorker, Job
+from fedspecial.engine.pools.pool import Done, Failed, Lost, Message, Ready, RetryingPool, failure
+from fedspecial.engine.pools.ray_cluster import RayCluster
+from fedspecial.engine.pools.shared_tensors import INLINE_BYTES, map_messages, memory_key
 from fedspecial.errors import ClientError, InputError
 
 _CHECK_SECONDS = 15.0

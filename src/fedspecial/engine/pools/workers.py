@@ -19,10 +19,10 @@ from pathlib import Path
 
 import torch
 
-from fedspecial.engine.jobs import BuildRunner, ClientWorker, Job, JobResult, TrainJob
-from fedspecial.engine.pool import Done, Failed, Lost, Message, Ready, RetryingPool, failure
-from fedspecial.engine.segments import Segment, receive_descriptor, send_segments
-from fedspecial.engine.shared_tensors import AttachedTensors, Place, SharedTensors, copy_from, copy_to, space_for
+from fedspecial.engine.pools.jobs import BuildRunner, ClientWorker, Job, JobResult, TrainJob
+from fedspecial.engine.pools.pool import Done, Failed, Lost, Message, Ready, RetryingPool, failure
+from fedspecial.engine.pools.segments import Segment, receive_descriptor, send_segments
+from fedspecial.engine.pools.shared_tensors import AttachedTensors, Place, SharedTensors, copy_from, copy_to, space_for
 from fedspecial.errors import InputError
 
 _STOP_SECONDS = 5.0

@@ -14,7 +14,7 @@ from fedspecial.core.messages import Broadcast, ClientState, Update
 from fedspecial.core.streams import preserve_torch_rng
 from fedspecial.core.vector import FlatModel
 from fedspecial.data.samples import Samples
-from fedspecial.engine.client import ClientRunner
+from fedspecial.engine.clients.client import ClientRunner
 from fedspecial.engine.evaluate import classes_of, fixed_subset
 from fedspecial.engine.head import head_of, wider_head
 from fedspecial.methods.base import QueryResult

@@ -21,10 +21,10 @@ from fedspecial.data.federation import ClientSamples, Federation
 from fedspecial.data.read_on_demand import DatasetInputs
 from fedspecial.data.samples import Samples
 from fedspecial.data.stream_schedule import STREAM_ROUND
+from fedspecial.engine.clients.local import LocalTraining, train
+from fedspecial.engine.clients.memory import memory_sizes, paper_bytes
 from fedspecial.engine.evaluate import summarize
 from fedspecial.engine.head import head_of, pad_client_models
-from fedspecial.engine.local import LocalTraining, train
-from fedspecial.engine.memory import memory_sizes, paper_bytes
 from fedspecial.errors import ClientError, InputError
 from fedspecial.methods.base import ClientContext, LocalData, Method, ProblemSpec, QueryResult
 from fedspecial.objectives.base import Objective, Scores, Scoring, Summary
