@@ -44,6 +44,7 @@ from fedspecial.flower.app.threaded_grid import ThreadedGrid
 from fedspecial.flower.app.watched_grid import FILE as SITES_FILE
 from fedspecial.flower.app.watched_grid import WatchedGrid
 from fedspecial.flower.governance.audit import AuditLog, read_lines
+from fedspecial.flower.governance.policy import split_run_config
 from fedspecial.flower.governance.signing import open_signer
 from fedspecial.flower.governance.site_keys import SiteKeys
 from fedspecial.flower.logs import log_to_stderr
@@ -66,7 +67,9 @@ def make_server_app(**settings: Any) -> ServerApp:
     def main(grid: Grid, context: Context) -> None:
         log_to_stderr()
         try:
-            serve(ThreadedGrid(grid), {**context.run_config, **settings})
+            config = {**context.run_config, **settings}
+            policy, _ = split_run_config(config)
+            serve(ThreadedGrid(grid, max_bytes=policy.max_reply_megabytes * 1e6), config)
         except InputError as error:
             log.error("%s", error)  # one readable line above Flower's traceback
             raise
