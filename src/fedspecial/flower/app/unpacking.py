@@ -16,7 +16,7 @@ from typing import Any
 
 from flwr.app import Array, Error, Message, RecordDict
 from flwr.serverapp import Grid
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from fedspecial.flower.grid import SERVER, set_message_id
 
@@ -68,7 +68,8 @@ def _inflate_measured(cls: type[Array], content: bytes, children: Mapping[str, A
         _allowed.left -= _size(content, children or {})
         if _allowed.left < 0:
             raise TooLargeError(f"the reply unpacks to more than {_allowed.limit:.0f} bytes, which is the limit")
-    return _inflate(cls, content, children)
+    array: Array = _inflate(cls, content, children)
+    return array
 
 
 def _size(content: bytes, children: Mapping[str, Any]) -> int:
