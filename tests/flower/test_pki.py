@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import resource
 import socket
 import ssl
 import stat
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key, load_ssh_public_key
+from flower_fixtures import full_disk
 from typer.testing import CliRunner
 
 from fedspecial.cli.main import app
@@ -171,17 +169,6 @@ def test_a_command_with_a_mistake_creates_nothing_so_that_it_can_be_repeated(
 def test_a_file_in_the_place_of_the_folder_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
     assert "cannot be written (Not a directory)" in keys(tmp_path / "file", "--node", "north")
-
-
-@contextmanager
-def full_disk(room: int) -> Iterator[None]:
-    """No file can have more bytes than this."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (room, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 @pytest.mark.parametrize("room", [50, 400])

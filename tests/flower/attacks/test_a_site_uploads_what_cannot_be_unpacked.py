@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from deployments import deployed, submit, wait_for_end
 from flower_fixtures import SHORT, SITES, federate, finished, reasons_of, rounds_of
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
@@ -167,3 +168,41 @@ def test_a_reply_to_somebody_elses_message_is_not_used(tmp_path: Path) -> None:
     run = federate(tmp_path, grid=grid, **SHORT, reply_seconds=2.0, grace_seconds=0.3)
     assert reasons_of(run) == {"west": {"no reply before the deadline"}}
     assert [update["site"] for update in rounds_of(run)[0]["updates"]] == ["north", "south", "east"]
+
+
+HOSTILE = """
+import json
+from flwr.app import Array
+from fedspecial.flower import make_client_app
+
+whole = Array.deflate
+
+
+def repeated(array):
+    head, _, body = whole(array).partition(b"\\0")
+    described = json.loads(body)
+    described["arraychunk_ids"] *= 1_000_000
+    body = json.dumps(described).encode()
+    return b" ".join([*head.split(b" ")[:2], str(len(body)).encode()]) + b"\\0" + body
+
+
+def hostile(message, context, call_next):
+    if context.node_config["site"] == "south":
+        Array.deflate = repeated
+    return call_next(message, context)
+
+
+app = make_client_app(mods=[hostile])
+"""
+
+
+@pytest.mark.slow
+def test_a_real_server_survives_an_upload_that_unpacks_to_gigabytes(tmp_path: Path) -> None:
+    """SuperNode and SuperLink pass the objects on as they are; the server would need 20 GB."""
+    with deployed(tmp_path, ("north", "south")) as federation:
+        (tmp_path / "app" / "client_app.py").write_text(HOSTILE)
+        run = submit(federation, ("north", "south"), {"domains": "paper"}, rounds=1, quorum=0.5, retries=0)
+        wait_for_end(federation, run, 240)
+    reason = "the site failed: the reply unpacks to more than 2000000000 bytes, which is the limit"
+    assert reasons_of(run) == {"south": {reason}}
+    assert [update["site"] for update in rounds_of(run)[0]["updates"]] == ["north"]
