@@ -88,7 +88,7 @@ class InProcessGrid(Grid):
         message_ids = []
         for message in messages:
             message_id = f"message-{next(self._numbers)}"
-            set_message_id(message, message_id)
+            _set_message_id(message, message_id)
             self._requests[message_id] = message
             message_ids.append(message_id)
         return message_ids
@@ -119,12 +119,12 @@ class InProcessGrid(Grid):
         content = RecordDict({name: _copy_record(record) for name, record in request.content.items()})
         meta = request.metadata
         received = Message(content, meta.dst_node_id, meta.message_type, ttl=meta.ttl, group_id=meta.group_id)
-        set_message_id(received, meta.message_id)
+        _set_message_id(received, meta.message_id)
         try:
             reply = self.app(received, self.contexts[meta.dst_node_id])
         except Exception as error:
             reply = Message(Error(CLIENT_RAISED, f"{type(error).__name__}: {error}"), reply_to=request)
-        set_message_id(reply, f"reply-to-{meta.message_id}")
+        _set_message_id(reply, f"reply-to-{meta.message_id}")
         return reply
 
     # Required by Flower's abstract class; apps that use `Message` never call them.
@@ -144,7 +144,7 @@ def _copy_record(record: Any) -> Any:
     return type(record)(dict(record))
 
 
-def set_message_id(message: Message, message_id: str) -> None:
+def _set_message_id(message: Message, message_id: str) -> None:
     """Flower's own grids set the identifier in this way too; it has no public setter."""
     message.metadata.__dict__["_message_id"] = message_id
 

@@ -5,20 +5,25 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
-from deployments import deployed, submit, wait_for_end
 from flower_fixtures import SHORT, SITES, federate, finished, reasons_of, rounds_of
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
-from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
+from flwr.app.message import remove_content_from_message
+from flwr.common.serde import message_to_proto
+from flwr.proto.message_pb2 import PullObjectResponse
+from flwr.proto.runtime_pb2 import PullAppMessagesResponse
+from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, get_object_tree
 from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents, validate_object_content
+from flwr.superlink.grid.http_grid import HttpGrid
 
 from fedspecial.flower.app.client_app import make_client_app
 from fedspecial.flower.app.threaded_grid import ThreadedGrid
 from fedspecial.flower.app.unpacking import TooLargeError, unpacking_limited
-from fedspecial.flower.grid import InProcessGrid
+from fedspecial.flower.grid import InProcessGrid, _set_message_id
 
 pytestmark = pytest.mark.usefixtures("rendered", "unpictured")
 Contents = dict[str, bytes]
@@ -170,39 +175,43 @@ def test_a_reply_to_somebody_elses_message_is_not_used(tmp_path: Path) -> None:
     assert [update["site"] for update in rounds_of(run)[0]["updates"]] == ["north", "south", "east"]
 
 
-HOSTILE = """
-import json
-from flwr.app import Array
-from fedspecial.flower import make_client_app
+class SuperLink:
+    """Answers the requests of Flower's own Grid: there is one reply, whose objects are changed."""
 
-whole = Array.deflate
+    def __init__(self, reply: Message, change: Callable[[str, Contents], Any]) -> None:
+        self._contents = uploaded(reply)
+        change(reply.object_id, self._contents)
+        described = message_to_proto(remove_content_from_message(reply))
+        trees = [get_object_tree(reply)]
+        self._replies = PullAppMessagesResponse(messages_list=[described], message_object_trees=trees)
 
+    def PullMessages(self, request: Any) -> Any:  # noqa: N802
+        return self._replies
 
-def repeated(array):
-    head, _, body = whole(array).partition(b"\\0")
-    described = json.loads(body)
-    described["arraychunk_ids"] *= 1_000_000
-    body = json.dumps(described).encode()
-    return b" ".join([*head.split(b" ")[:2], str(len(body)).encode()]) + b"\\0" + body
+    def PullObject(self, request: Any) -> Any:  # noqa: N802
+        content = self._contents[request.object_id]
+        return PullObjectResponse(object_found=True, object_available=True, object_content=content)
 
-
-def hostile(message, context, call_next):
-    if context.node_config["site"] == "south":
-        Array.deflate = repeated
-    return call_next(message, context)
-
-
-app = make_client_app(mods=[hostile])
-"""
+    def ConfirmMessageReceived(self, request: Any) -> None:  # noqa: N802
+        pass
 
 
-@pytest.mark.slow
-def test_a_real_server_survives_an_upload_that_unpacks_to_gigabytes(tmp_path: Path) -> None:
-    """SuperNode and SuperLink pass the objects on as they are; the server would need 20 GB."""
-    with deployed(tmp_path, ("north", "south")) as federation:
-        (tmp_path / "app" / "client_app.py").write_text(HOSTILE)
-        run = submit(federation, ("north", "south"), {"domains": "paper"}, rounds=1, quorum=0.5, retries=0)
-        wait_for_end(federation, run, 240)
-    reason = "the site failed: the reply unpacks to more than 2000000000 bytes, which is the limit"
-    assert reasons_of(run) == {"south": {reason}}
-    assert [update["site"] for update in rounds_of(run)[0]["updates"]] == ["north"]
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        (lambda root, contents: None, None),
+        (with_repeated_chunks, "the reply unpacks to more than 50000000 bytes, which is the limit"),
+        (with_body("Array", b"{}"), "the reply cannot be unpacked (KeyError)"),
+    ],
+)
+def test_the_grid_of_a_real_deployment_survives_it_too(change: Any, problem: str | None, tmp_path: Path) -> None:
+    InProcessGrid(make_client_app(), [])  # which gives this process the identity that messages need
+    request = Message(RecordDict(), 5, "train")
+    _set_message_id(request, "m1")
+    reply = Message(RecordDict({"arrays": ArrayRecord({"x": Array(np.zeros(10_000, np.uint8))})}), reply_to=request)
+    _set_message_id(reply, reply.object_id)
+    grid = HttpGrid(insecure=True, token="token")
+    grid._client, grid._run = SuperLink(reply, change), SimpleNamespace(run_id=1)  # type: ignore[assignment]
+    (found,) = ThreadedGrid(grid, 60.0, max_bytes=50e6).pull_messages(["m1"])
+    assert found.metadata.reply_to_message_id == "m1"
+    assert (found.error.reason if found.has_error() else None) == problem

@@ -16,9 +16,7 @@ from typing import Any
 
 from flwr.app import Array, Error, Message, RecordDict
 from flwr.serverapp import Grid
-from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
-
-from fedspecial.flower.grid import SERVER, set_message_id
+from google.protobuf.message import DecodeError
 
 UNREADABLE = (
     *(ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError, MemoryError),
@@ -26,6 +24,7 @@ UNREADABLE = (
 )
 """What unpacking raises because of the content; errors of the connection to the SuperLink are other ones."""
 _UNKNOWN = 0  # Flower's code for an error without one of its own
+_SUPERLINK = 1  # Flower's number of its node
 _allowed = threading.local()
 
 
@@ -58,8 +57,8 @@ def unpacking_limited(max_bytes: float) -> Iterator[None]:
 
 def _error_reply(message_id: str, reason: str) -> Message:
     """A reply as the SuperLink makes one; Flower wants to see the message that it answers."""
-    request = Message(RecordDict(), SERVER, "query")
-    set_message_id(request, message_id)
+    request = Message(RecordDict(), _SUPERLINK, "query")
+    request.metadata.__dict__["_message_id"] = message_id  # as Flower's own Grid does; there is no public setter
     return Message(Error(_UNKNOWN, reason), reply_to=request)
 
 
