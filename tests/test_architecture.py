@@ -45,7 +45,7 @@ FLOWER_MAY_IMPORT = {
     "arrays": {"logs"},
     "grid": set(),
     "logs": set(),
-    "governance": set(),
+    "governance": {"logs"},
     "strategy": {"arrays", "governance", "logs"},
     "app": {"arrays", "governance", "logs"},
     "ops": {"arrays", "grid", "logs", "governance", "strategy", "app"},

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+import resource
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +89,17 @@ def reasons_of(run: Path) -> dict[str, set[str]]:
         for refusal in line["refusals"]:
             found.setdefault(refusal["site"], set()).add(refusal["reason"])
     return found
+
+
+@contextmanager
+def full_disk(room: int) -> Iterator[None]:
+    """No file of this process can have more bytes than this."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (room, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 # --- faults -----------------------------------------------------------------------------------------------------

@@ -69,6 +69,17 @@ def test_a_header_that_claims_a_terabyte_allocates_no_memory() -> None:
     tracemalloc.stop()
 
 
+def test_another_byte_order_which_torch_cannot_read_is_refused() -> None:
+    other = np.dtype(np.float32).newbyteorder().str
+    with pytest.raises(RefusedReply, match="byte order"):
+        read_array("x", sent_as(header("(1,)", other) + bytes(4)))
+
+
+def test_sides_that_numpy_cannot_represent_are_refused_although_there_are_no_values() -> None:
+    with pytest.raises(RefusedReply, match="impossible shape"):
+        read_array("x", sent_as(header(f"(0, {10**14}, {10**14})")))
+
+
 @pytest.mark.parametrize("dtype", ["|O", "|V2", "<U4", "<M8[s]", "<c8"])
 def test_types_that_are_not_numeric_are_refused(dtype: str) -> None:
     with pytest.raises(RefusedReply, match="has type"):

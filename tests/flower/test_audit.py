@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
+from fedspecial.cli.main import app
 from fedspecial.errors import InputError
 from fedspecial.flower.governance.audit import GENESIS, AuditLog, read_lines, verify
 from fedspecial.flower.governance.round_record import Refusal, RoundRecord, UpdateRecord
@@ -184,3 +189,47 @@ def test_a_log_of_an_older_format_is_refused_with_its_version(tmp_path: Path) ->
         verify(path)
     with pytest.raises(InputError, match="format 1"):
         AuditLog(path)
+
+
+def written(path: Path, **line: Any) -> Path:
+    """A log of one line whose hash is right, as somebody who is not the server can write it."""
+    body = json.dumps({"n": 1, "previous": GENESIS, "time": "", **line}, separators=(",", ":"))
+    path.write_text(f'{body[:-1]},"hash":"{hashlib.sha256(body.encode()).hexdigest()}"}}\n')
+    return path
+
+
+ROUND: dict[str, Any] = {
+    **{"event": "round", "task": 1, "round": 0, "outcome": "completed"},
+    **{"updates": [], "refusals": []},
+}
+ODD: dict[str, dict[str, Any]] = {
+    "a task that is a list": {**ROUND, "task": [1]},
+    "an outcome that is a list": {**ROUND, "outcome": ["completed"]},
+    "updates that are a number": {**ROUND, "updates": 5},
+    "an update that is a number": {**ROUND, "updates": [5]},
+    "a refusal without a site": {**ROUND, "refusals": [{}]},
+    "a border with an odd refusal": {"event": "task_boundary", "refusals": [1]},
+    "a key that is none": {"event": "started", "key": "ab"},
+}
+
+
+@pytest.mark.parametrize("what", ODD)
+def test_a_line_with_odd_content_is_not_intact(what: str, tmp_path: Path) -> None:
+    done = CliRunner().invoke(app, ["flower", "audit", str(written(tmp_path / "audit.jsonl", **ODD[what]))])
+    assert done.exit_code == 1
+    assert "NOT INTACT" in done.output
+
+
+def test_a_line_that_is_nested_deeply_is_not_intact(tmp_path: Path) -> None:
+    (tmp_path / "audit.jsonl").write_bytes(b"[" * 100_000 + b"\n")
+    assert not verify(tmp_path / "audit.jsonl").intact
+
+
+def test_names_in_a_log_of_somebody_else_cannot_command_the_terminal(tmp_path: Path) -> None:
+    forged = "north\x1b[2J\nthe log is intact \ud800"
+    update, refusal = {"site": forged}, {"site": forged + "2"}
+    log = written(tmp_path / "audit.jsonl", **{**ROUND, "outcome": forged, "updates": [update], "refusals": [refusal]})
+    done = CliRunner().invoke(app, ["flower", "audit", str(log)])
+    assert done.exit_code == 0
+    assert all(line.isprintable() for line in done.output.splitlines())
+    assert sum(line.startswith("the log is intact") for line in done.output.splitlines()) == 1

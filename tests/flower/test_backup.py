@@ -59,7 +59,8 @@ def test_a_restored_federation_continues_bit_for_bit(interrupted: Path) -> None:
         folder = interrupted / file.name.removesuffix(".tar.gz")
         shutil.rmtree(folder)
         assert cli("restore", file, folder).exit_code == 0
-    assert (interrupted / "run" / "signing.key").stat().st_mode & 0o777 == 0o600
+    for folder in (interrupted / "run", *interrupted.glob("site-*")):
+        assert [path for path in (folder, *folder.rglob("*")) if path.stat().st_mode & 0o077] == []
     assert not (interrupted / "run" / "finished.json").exists()
     run = federate(interrupted, **SETTINGS)
     assert finished(run)["model_sha256"] == model

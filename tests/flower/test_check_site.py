@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -177,6 +178,22 @@ def test_connection_certificate_and_clock(server: tuple[str, Path, dict[str, str
     told["Date"] = "Mon, 01 Jan 2024 00:00:00 GMT"
     (wrong,) = check_site(node_config(data), superlink=address, root_certificates=authority).failed
     assert wrong.startswith("clock: it differs from the server's by +")
+    told["Date"] = "yesterday"
+    odd = check_site(node_config(data), superlink=address, root_certificates=authority)
+    assert odd.failed == []
+    assert "clock: the server does not tell its time" in odd.notes
     other = make_authority(tmp_path / "other").certificate
     (refused,) = check_site(node_config(data), superlink=address, root_certificates=other).failed
     assert "its certificate is refused" in refused
+
+
+@pytest.mark.parametrize("address", ["link..example.org:443", "x" * 70 + ":443"])
+def test_a_name_that_cannot_exist_is_a_failed_check(address: str, data: Path) -> None:
+    (line,) = check_site(node_config(data), superlink=address).failed
+    assert line.startswith(f"connection: {address}: cannot be reached (")
+
+
+def test_the_brackets_of_an_ipv6_address_are_not_a_part_of_it(data: Path) -> None:
+    with patch("fedspecial.flower.ops.check_site.HTTPSConnection", side_effect=ConnectionRefusedError("no")) as connect:
+        check_site(node_config(data), superlink="[2001:db8::1]:443")
+    assert connect.call_args.args == ("2001:db8::1", 443)

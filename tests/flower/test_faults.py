@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ from flower_fixtures import (
     LostOnce,
     federate,
     finished,
+    full_disk,
     grid_of,
     in_training,
     modified,
@@ -30,6 +33,7 @@ from fedspecial.errors import InputError
 from fedspecial.flower.app.wire import record_to_tensors, tensors_to_record
 from fedspecial.flower.governance.audit import read_lines, verify
 from fedspecial.flower.grid import Delivery, duplicated, late, lost
+from fedspecial.runs import directory
 
 pytestmark = pytest.mark.usefixtures("rendered", "unpictured")
 
@@ -260,3 +264,35 @@ def test_an_invalid_query_reply_between_tasks_is_refused_and_audited_and_the_run
     assert reason in lines[0]["refusals"][0]["reason"]
     assert verify(run / "audit.jsonl", finished(run)["audit_head"]).refusals == {"west": len(lines)}
     assert finished(run)["refusals"] == {"west": len(lines)}
+
+
+@pytest.mark.parametrize("room", [2500, 6000])
+def test_a_full_disk_of_the_server_is_one_line_and_the_run_goes_on_when_there_is_room(
+    room: int, tmp_path: Path
+) -> None:
+    whole = federate(tmp_path / "whole", **SHORT)
+    with (
+        full_disk(room),
+        pytest.raises(InputError, match=r"run: it cannot be written \(File too large\).*start the run"),
+    ):
+        federate(tmp_path, **SHORT)
+    assert finished(federate(tmp_path, **SHORT))["model_sha256"] == finished(whole)["model_sha256"]
+
+
+def test_a_server_that_comes_second_does_not_remove_the_folder_of_the_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both found no folder; the other one has claimed it since."""
+    create, locks = directory.create, []
+
+    def overtaken(settings: Any) -> Path:
+        folder = create(settings)
+        locks.append(os.open(folder, os.O_RDONLY))
+        fcntl.flock(locks[0], fcntl.LOCK_EX)
+        return folder
+
+    monkeypatch.setattr(directory, "create", overtaken)
+    with pytest.raises(InputError, match="another process is working on this run"):
+        federate(tmp_path, **SHORT)
+    os.close(locks[0])
+    assert (tmp_path / "run" / "config.yaml").exists()

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from flower_fixtures import POLICY, SHORT, SITES, federate, finished, grid_of, rounds_of, settings_of
+from flower_fixtures import POLICY, SHORT, SITES, federate, finished, grid_of, rounds_of, settings_of, with_header
+from flwr.app import Message
 
 from fedspecial import methods
 from fedspecial.core.events import RoundFinished, of_kind, read_events
@@ -333,3 +334,26 @@ def test_another_objective_trains_the_model_of_one_process(objective: str, tmp_p
         assert np.array(federation["matrix"]) == pytest.approx(np.array(alone.matrix))
     card = (tmp_path / "run" / "published" / "task-1" / "README.md").read_text()
     assert "%" not in card
+
+
+def test_a_metric_outside_its_range_counts_for_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """R² is at most 1: a site that claims 10^30 would have every model published."""
+    short: dict[str, Any] = {"rounds": 1, "partition": "iid", "min_per_client": 4, "client_lr": 0.1, "domains": "d1"}
+    given = {**LINES, **short, "objective": "regression", "clients_per_round": len(SITES), "method": "special"}
+    given = {key: value for key, value in given.items() if value is not None}
+    rest = {**POLICY, "sites": ",".join(SITES), "min_accuracy": 0.99, "out": str(tmp_path / "run")}
+    grid = grid_of(tmp_path, code=[LINES["benchmark"]])
+
+    def boast(request: Message, reply: Message) -> list[Delivery]:
+        if request.metadata.message_type == "evaluate":
+            with_header(metrics={"1": {"r2": 1e30}})(reply)
+        return [Delivery(reply)]
+
+    grid.faults = {grid.get_node_ids()[2]: boast}
+    with caplog.at_level("WARNING", logger="fedspecial.flower"):
+        run = serve(grid, {**given, **rest})
+    assert "site west: task 1: it claims r2=1e+30, which is outside −∞…1.0" in caplog.messages
+    assert finished(run)["matrix"][0][0] < 1
+    assert not (run / "published").exists()
+    scores = json.loads((run / "promotion-history.json").read_text())["d1"]["d1"]
+    assert set(scores) == {"north", "south", "east"}

@@ -52,6 +52,7 @@ def test_the_run_stops_until_the_model_is_promoted_and_then_ends_as_if_it_had_co
     assert "say why" in cli("promote", run, 1, "--reason", " ").output
     assert "no model of task 2 that the gate refused" in cli("promote", run, 2, "--reason", "x").output
     assert cli("promote", run, 1, "--reason", "the board\naccepts it").exit_code == 0
+    assert [path for path in run.rglob("*") if path.stat().st_mode & 0o077] == []
     assert "is published already" in cli("promote", run, 1, "--reason", "again").output
     assert status_of(run)["gate"]["publish"]
     federate(tmp_path, rounds=1)

@@ -11,10 +11,12 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key, load_ssh_public_key
+from flower_fixtures import full_disk
 from typer.testing import CliRunner
 
 from fedspecial.cli.main import app
 from fedspecial.errors import InputError
+from fedspecial.flower.governance.signing import open_signer
 from fedspecial.flower.ops.pki import Authority, ServerIdentity, make_authority, make_node_key, make_server_identity
 
 
@@ -167,3 +169,19 @@ def test_a_command_with_a_mistake_creates_nothing_so_that_it_can_be_repeated(
 def test_a_file_in_the_place_of_the_folder_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
     assert "cannot be written (Not a directory)" in keys(tmp_path / "file", "--node", "north")
+
+
+@pytest.mark.parametrize("room", [50, 400])
+def test_a_full_disk_leaves_no_half_of_a_pair_so_that_the_command_can_be_repeated(room: int, tmp_path: Path) -> None:
+    """In 400 bytes there is room for the private key, but not for the certificate."""
+    with full_disk(room), pytest.raises(OSError, match="File too large"):
+        make_authority(tmp_path)
+    assert not list(tmp_path.iterdir())
+    assert make_authority(tmp_path).key.stat().st_size < 400
+
+
+def test_a_full_disk_leaves_no_half_of_the_key_that_signs_the_audit_log(tmp_path: Path) -> None:
+    with full_disk(50), pytest.raises(OSError, match="File too large"):
+        open_signer(tmp_path)
+    assert not list(tmp_path.iterdir())
+    assert open_signer(tmp_path).public + "\n" == (tmp_path / "signing.pub").read_text()

@@ -98,3 +98,18 @@ def test_a_rotated_key_is_recorded_once_and_the_old_one_can_be_revoked(tmp_path:
     }
     for arguments, complaint in complaints.items():
         assert complaint in cli(*arguments).output.replace("\n", " ")
+
+
+def test_a_revoked_key_is_out_although_it_is_registered_without_a_name(tmp_path: Path) -> None:
+    """In a trial that accepts nodes without a name, its node could claim to be any site."""
+    settings = {**SETTINGS, "rounds": 2, "allow_unregistered": True, "keep_checkpoints": 9}
+    first = grid_of(tmp_path)
+    with_keys(first)
+    run = federate(tmp_path, grid=first, **settings)
+    assert cli("revoke", run, "south", "--reason", "stolen").exit_code == 0
+    assert cli("rollback", run, "--to", "1/1", "--reason", "its updates").exit_code == 0
+    grid = grid_of(tmp_path, names=["north", "", "west", "east"])
+    with_keys(grid)
+    federate(tmp_path, grid=grid, **settings, wait_seconds=0.3)
+    assert [len(line["updates"]) for line in rounds_of(run)] == [4, 4, 3]
+    assert [line["site"] for line in events_of(run, "key_revoked")] == ["south"]

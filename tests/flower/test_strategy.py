@@ -143,6 +143,17 @@ def poisoned(change: Any) -> Any:
     return fault
 
 
+def test_the_name_that_a_client_gives_itself_cannot_forge_a_log() -> None:
+    def rename(reply: Message) -> None:
+        reply.content["metrics"] = MetricRecord({"num-examples": float("nan")})
+        reply.content["config"] = ConfigRecord({"client-id": "x\n2026-11-18 INFO: published\x1b[2J" + 1000 * "y"})
+
+    (name,) = faulty(poisoned(rename), quorum=0.5).refusals
+    assert isinstance(name, str)
+    assert name.startswith("x 2026-11-18 INFO: published [2J")
+    assert len(name) <= 101
+
+
 def put(**values: Any) -> Any:
     return poisoned(lambda reply: reply.content["arrays"].update({k: Array(v) for k, v in values.items()}))
 

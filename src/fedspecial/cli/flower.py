@@ -12,6 +12,7 @@ from fedspecial.cli.console import err, one_line_errors, out
 from fedspecial.cli.flower_operations import operations, read_head, read_key
 from fedspecial.cli.flower_sites import sites
 from fedspecial.cli.flower_storage import storage
+from fedspecial.core.files import owner_only
 
 app = typer.Typer(help="Run a real federation on Flower: app, keys, demo, audit log.", no_args_is_help=True)
 app.add_typer(operations)
@@ -76,7 +77,6 @@ def demo(
 
     require_flower()
     from fedspecial.cli.tables import matrix_table
-    from fedspecial.core.files import owner_only
     from fedspecial.flower.ops.demo import TASKS, run_demo
     from fedspecial.flower.ops.processes import ProcessError
 
@@ -115,7 +115,9 @@ def next_task(
     """
     from fedspecial.flower.app.task_control import request_task_end
 
-    _print(f"task {request_task_end(folder)} will end after the current round")
+    with owner_only():
+        task = request_task_end(folder)
+    _print(f"task {task} will end after the current round")
 
 
 @app.command()

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fedspecial.cli.console import err, one_line_errors, out
+from fedspecial.core.files import owner_only
 from fedspecial.errors import InputError
 
 if TYPE_CHECKING:
@@ -102,7 +103,7 @@ def promote(
     from fedspecial.flower.governance.refused import promote as publish_by_hand
 
     check_federation(folder)
-    with directory.claimed(folder):
+    with owner_only(), directory.claimed(folder):
         out.print(f"published {publish_by_hand(folder, task, reason)}", markup=False)
 
 
@@ -152,7 +153,8 @@ def cancel_change(folder: RunFolder, name: Annotated[str, typer.Argument(metavar
 def _request(folder: Path, kind: Kind, name: str, what: str) -> None:
     from fedspecial.flower.app.membership import request_change
 
-    request_change(folder, kind, name)
+    with owner_only():
+        request_change(folder, kind, name)
     out.print(f"{what} after the current round, or when the server is started again", markup=False)
 
 
@@ -182,7 +184,7 @@ def rollback(
     from fedspecial.flower.governance.audit import read_lines
 
     check_federation(folder)
-    with directory.claimed(folder):
+    with owner_only(), directory.claimed(folder):
         withdrawn = roll_back(folder, parse_position(to), reason, members=members)
         *_, line = read_lines(folder / "audit.jsonl")
     for change in line.get("undone", ()):

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from fedspecial.cli.console import one_line_errors, out
+from fedspecial.core.files import owner_only
 
 storage = typer.Typer()
 
@@ -62,7 +63,9 @@ def revoke(
     from fedspecial.flower.governance.site_keys import revoke as revoke_keys
 
     check_federation(folder)
-    for name in revoke_keys(folder, site, key, reason):
+    with owner_only():
+        revoked = revoke_keys(folder, site, key, reason)
+    for name in revoked:
         out.print(f"revoked the key {name} of site {site}", markup=False)
     out.print("also remove it from the SuperLink: flwr supernode list, then flwr supernode unregister", markup=False)
 

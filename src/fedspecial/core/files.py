@@ -94,6 +94,19 @@ def write_atomic(path: Path, data: bytes) -> None:
     sync_file(path.parent)
 
 
+def write_new(path: Path, data: bytes, mode: int = 0o600) -> None:
+    """Create a file and never replace one; after an error, such as a full disk, there is none."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError:
+        path.unlink(missing_ok=True)
+        raise
+
+
 def write_folder_atomic(folder: Path, files: Mapping[str, bytes]) -> None:
     """Create a folder with these files in one step; after an error there is no folder."""
     part = folder.with_name(f".{folder.name}.{os.getpid()}.part")

@@ -68,13 +68,18 @@ def read_array(name: str, array: Array, like: NDArray[Any] | None = None) -> NDA
     if not re.fullmatch(r"[<>|=]?(f[248]|[iu][1248]|b1)", kind):
         raise RefusedReply(f"'{name}' has type {kind}; send numbers (bfloat16 as float32)")
     dtype, shape = np.dtype(kind), tuple(int(side) for side in sides.split(",") if side.strip())
+    if not dtype.isnative:
+        raise RefusedReply(f"'{name}' has type {kind}, whose byte order is not that of this machine")
     if like is not None and (shape, dtype) != (like.shape, like.dtype):
         raise RefusedReply(f"'{name}' is {dtype} {shape}, but {like.dtype} {like.shape} was sent")
     size, num_bytes = math.prod(shape), len(array.data) - header.end()
     if num_bytes != size * dtype.itemsize:
         raise RefusedReply(f"'{name}' claims {size} values, but has {num_bytes} bytes")
     flat = np.frombuffer(array.data, dtype, count=size, offset=header.end())
-    return flat.reshape(shape, order="F" if column_major == "True" else "C")
+    try:
+        return flat.reshape(shape, order="F" if column_major == "True" else "C")
+    except ValueError:  # an array without values may claim sides whose product NumPy cannot represent
+        raise RefusedReply(f"'{name}' has an impossible shape") from None
 
 
 def arrays_to_record(arrays: Mapping[str, NDArray[Any]]) -> ArrayRecord:

@@ -42,6 +42,14 @@ class Metric:
                 f"metric '{self.name}': the main metric must be higher where the model is better; use its negative"
             )
 
+    def allows(self, value: float) -> bool:
+        """Whether a value is in the range."""
+        return (self.low is None or value >= self.low) and (self.high is None or value <= self.high)
+
+    @property
+    def limits(self) -> str:
+        return f"{'−∞' if self.low is None else self.low}…{'∞' if self.high is None else self.high}"
+
 
 def keep(outputs: Any, targets: Tensor) -> Summary:
     """Outputs and targets as they are."""
@@ -78,10 +86,8 @@ class Scoring:
         main = scores[self.main.name]
         if isinstance(main, list):
             raise InputError(f"metric '{self.main.name}': the main metric is one number, not {len(main)}")
-        low, high = self.main.low, self.main.high
-        if main is not None and not (low is None or main >= low) & (high is None or main <= high):
-            limits = f"{'−∞' if low is None else low}…{'∞' if high is None else high}"
-            raise InputError(f"metric '{self.main.name}': {main:g} is outside its declared range {limits}")
+        if main is not None and not self.main.allows(main):
+            raise InputError(f"metric '{self.main.name}': {main:g} is outside its declared range {self.main.limits}")
         return scores
 
 

@@ -6,7 +6,6 @@ the directory says. Nothing here imports torch before the directory exists.
 
 from __future__ import annotations
 
-import errno
 import logging
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -22,7 +21,6 @@ from fedspecial.report.progress_line import ProgressLine, can_show
 from fedspecial.runs import directory
 from fedspecial.runs.objects import Objects, refuse_settings_of
 
-_DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 log = logging.getLogger("fedspecial")
 
 if TYPE_CHECKING:
@@ -166,16 +164,9 @@ def continue_run(
         heard = (*listeners, *listeners_for(run_settings.config.trackers or (), folder))
         if progress and can_show(sys.stderr):
             heard = (*heard, ProgressLine())
-        try:
+        with directory.full_disk_refused(folder, f"continue with: fedspecial resume {folder}"):
             result = execute(folder, run_settings, objects.benchmark, objects.model, heard, new)
             return _located(result, folder, objects.model)
-        except OSError as error:
-            if error.errno not in _DISK_FULL:
-                raise
-            raise InputError(
-                f"{folder}: it cannot be written ({error.strerror}); nothing of the last checkpoint is lost: make room "
-                f"and continue with: fedspecial resume {folder}"
-            ) from None
 
 
 KEPT = "a resumed run keeps its settings"

@@ -38,6 +38,7 @@ FORMAT = 3
 READABLE = (2, FORMAT)
 """Versions that it reads. Format 2 had one hash of all data, and the hash of its settings included the domains."""
 
+_DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _Dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 """For the file. It breaks some lines differently than `yaml.safe_dump`, which hashes are therefore computed from."""
 
@@ -172,6 +173,20 @@ def failure_recorded(folder: Path) -> Iterator[None]:
             write_atomic(path, (json.dumps(content, indent=1) + "\n").encode())
         raise
     path.unlink(missing_ok=True)
+
+
+@contextmanager
+def full_disk_refused(folder: Path, then: str) -> Iterator[None]:
+    """A full disk becomes one line that says what to do when there is room. then: how to continue the run"""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _DISK_FULL:
+            raise
+        raise InputError(
+            f"{folder}: it cannot be written ({error.strerror}); nothing of the last checkpoint is lost: make room and "
+            f"{then}"
+        ) from None
 
 
 def finished(folder: Path) -> Result | None:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from flower_fixtures import (
@@ -21,6 +22,7 @@ from flower_fixtures import (
     with_header,
     with_vector,
 )
+from flwr.app import Array, ArrayRecord
 from torch import Tensor
 
 from fedspecial.core.events import of_kind, read_events
@@ -204,6 +206,32 @@ def test_a_model_that_only_guesses_is_not_published(tmp_path: Path) -> None:
     assert reason == (
         "not published: paper: accuracy is 1.00 %, no better than guessing one of 10 classes (above_chance)"
     )
+
+
+HEADER = "{{'descr': '{}', 'fortran_order': False, 'shape': ({},), }} \n"
+UPLOADS = {
+    "another byte order": (np.dtype(np.float32).newbyteorder().str, "1", bytes(4)),
+    "sides of 10^14": ("<f4", f"0, {10**14}, {10**14}", b""),
+}
+
+
+@pytest.mark.parametrize("kind", ["train", "evaluate"])
+@pytest.mark.parametrize("what", UPLOADS)
+def test_an_upload_that_nobody_asked_for_does_not_end_the_run(what: str, kind: str, tmp_path: Path) -> None:
+    dtype, sides, data = UPLOADS[what]
+    text = HEADER.format(dtype, sides).encode()
+    array = Array("", (), "", b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text + data)
+    grid = grid_of(tmp_path)
+
+    def upload(request: Any, reply: Any) -> list[Delivery]:
+        if request.metadata.message_type == kind:
+            reply.content["uploads"] = ArrayRecord({"x": array})
+        return [Delivery(reply)]
+
+    grid.faults = {grid.get_node_ids()[2]: upload}
+    run = federate(tmp_path, grid=grid, **SHORT)
+    assert finished(run)["refusals"] == {"west": 1}
+    assert len(rounds_of(run)[0]["updates"]) == (3 if kind == "train" else 4)
 
 
 @pytest.mark.parametrize("name", ["intruder", ""])

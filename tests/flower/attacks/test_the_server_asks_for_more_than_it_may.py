@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from fedspecial.flower.app.client_app import make_client_app
 from fedspecial.flower.app.plan import FederationPlan
 from fedspecial.flower.app.server_app import serve
 from fedspecial.flower.app.site_plan import SitePlan, plan_for_sites
+from fedspecial.flower.governance.signing import Receipt, open_signer
 from fedspecial.flower.governance.site_policy import SitePolicy
 from fedspecial.flower.governance.site_settings import VALUES, PolicyError
 from fedspecial.flower.grid import InProcessGrid
@@ -157,12 +159,29 @@ def test_a_trial_reads_only_benchmarks_that_the_site_lists(tmp_path: Path) -> No
         ({"task": 3}, "task 3: the federation has 2 tasks"),
         ({"task": 0}, "task 0: the federation has 2 tasks"),
         ({"task": "1"}, "the request is invalid (task)"),
+        ({"task": 2**70}, "the request is invalid (task)"),
+        ({"cap": -1}, "the request is invalid (cap)"),
         ({"path": "/etc"}, "the request is invalid (path)"),
         ({"client": 1}, "this site is client 0, the request is for 1"),
     ],
 )
 def test_a_request_that_is_not_one_of_ours_is_refused(request_: dict[str, Any], reason: str, tmp_path: Path) -> None:
     assert refusal(site_data(tmp_path / "north"), plan_json(), **request_) == reason
+
+
+def test_what_the_server_calls_something_cannot_forge_or_fill_the_log_of_the_site(tmp_path: Path) -> None:
+    node = site_data(tmp_path / "north")
+    forged = "x\n2026-11-18T10:00:00Z policy count=1 train: all is well\x1b[2J" + "y" * 10**6
+    content = {"run": "r1", "client": 0, "task": 1, "release": __version__, "payloads": {forged: "0" * 64}}
+    grid = InProcessGrid(make_client_app(), [node])
+    config = ConfigRecord({"plan": plan_json(), "request": json.dumps(content)})
+    records = RecordDict({"config": config, "payloads": wire.arrays_to_record({forged: np.zeros(1, np.float32)})})
+    (reply,) = grid.send_and_receive([Message(records, dst_node_id=grid.get_node_ids()[0], message_type=wire.TRAIN)])
+    assert wire.read_header(reply).problem
+    (line,) = (Path(node["state"]) / "site.log").read_text().splitlines()
+    assert "its content does not match" in line or line.endswith("…")
+    assert line.isprintable()
+    assert len(line) < 5000
 
 
 RULES: dict[str, tuple[dict[str, Any], str]] = {
@@ -211,6 +230,24 @@ def test_names_of_files_and_labels_do_not_leave_the_site(tmp_path: Path, caplog:
     assert "Jane" not in seen
     assert str(tmp_path / "north") not in seen
     assert "Jane-Doe-1970" in (tmp_path / "north" / "state" / "site.log").read_text()
+
+
+def test_the_name_of_a_folder_of_the_site_does_not_leave_it_when_the_head_of_the_log_cannot_be_stored(
+    tmp_path: Path,
+) -> None:
+    node, signer = site_data(tmp_path / "north"), open_signer(tmp_path)
+    received = {"audit": asdict(Receipt.of(signer, "r1", 1, "0" * 64))}
+    (Path(node["state"]) / "r1" / "audit-head.json").mkdir(parents=True)
+    header = ask(node, plan_json(), wire.TRAIN, **received)
+    assert header.problem == "the site failed (state, count 1): the details are in the site's log"
+    assert str(tmp_path) in (Path(node["state"]) / "site.log").read_text()
+
+
+@pytest.mark.parametrize("name", ["no|rth", "../north", "north\n", "n" * 300])
+def test_a_site_with_an_odd_name_says_so_in_its_log_and_answers(name: str, tmp_path: Path) -> None:
+    header = ask({**site_data(tmp_path / "north"), "site": name}, plan_json())
+    assert header.problem is not None
+    assert header.problem.startswith("the site failed (failed, count 1)")
 
 
 def test_a_bad_file_of_2019_does_not_fail_the_task_of_2022(tmp_path: Path) -> None:

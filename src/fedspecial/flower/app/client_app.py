@@ -108,7 +108,7 @@ def _answer(message: Message, context: Context, work: Work) -> Message:
         write_to_log(received.state_folder, fault, about)
         text = fault.text(redact=received.policy.redact_errors)
         position = (request.client, request.task, request.round)
-        header = ReplyHeader(received.name[:200], *position, problem=one_line(text), retry=fault.may_pass)
+        header = ReplyHeader(one_line(received.name[:200]), *position, problem=one_line(text), retry=fault.may_pass)
         return wire.make_reply(message, header, {}, {})
 
 

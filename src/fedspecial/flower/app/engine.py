@@ -130,10 +130,12 @@ class FlowerEngine:
         for reply in in_order(clients, self.requests.with_retries(spec, clients, messages)):
             if reply.problem is not None or reply.header is None:
                 continue
-            for name, reason in reply.header.untested.items():
-                self.refuse(reply.client, f"task {name} is not tested: {reason}", False)
             for task in tasks:
-                found[task].add(self.plan.sites[reply.client], reply.header, task)
+                problem = found[task].add(self.plan.sites[reply.client], reply.header, task)
+                if reason := reply.header.untested.get(str(task)):
+                    problem = f"task {task} is not tested: {reason}"
+                if problem:
+                    self.refuse(reply.client, problem, False)
         for task, scores in found.items():
             for site in scores.capped_sites():
                 log.warning(

@@ -44,6 +44,7 @@ from fedspecial.flower.app.threaded_grid import ThreadedGrid
 from fedspecial.flower.app.watched_grid import FILE as SITES_FILE
 from fedspecial.flower.app.watched_grid import WatchedGrid
 from fedspecial.flower.governance.audit import AuditLog, read_lines
+from fedspecial.flower.governance.policy import split_run_config
 from fedspecial.flower.governance.signing import open_signer
 from fedspecial.flower.governance.site_keys import SiteKeys
 from fedspecial.flower.logs import log_to_stderr
@@ -66,7 +67,9 @@ def make_server_app(**settings: Any) -> ServerApp:
     def main(grid: Grid, context: Context) -> None:
         log_to_stderr()
         try:
-            serve(ThreadedGrid(grid), {**context.run_config, **settings})
+            config = {**context.run_config, **settings}
+            policy, _ = split_run_config(config)
+            serve(ThreadedGrid(grid, max_bytes=policy.max_reply_megabytes * 1e6), config)
         except InputError as error:
             log.error("%s", error)  # one readable line above Flower's traceback
             raise
@@ -79,15 +82,17 @@ def serve(grid: Grid, run_config: Mapping[str, Any], listeners: tuple[Listener, 
     plan = FederationPlan.of_run_config(run_config)
     resolved = plan.resolved()
     folder = Path(resolved.config.out or "run")
-    with (
-        owner_only(),
-        _run_directory(folder, plan),
-        directory.claimed(folder),
-        directory.failure_recorded(folder),
-        torch_settings(resolved.config),
-    ):
-        while not _serve_members(grid, folder, plan, listeners):
-            log.info("%s: sites or tasks change; the run goes on from its checkpoint", folder)
+    with owner_only():
+        new = _create_directory(folder, plan)
+        with (
+            directory.claimed(folder),
+            _removed_if_refused(folder, new=new),
+            directory.failure_recorded(folder),
+            directory.full_disk_refused(folder, "start the run again"),
+            torch_settings(resolved.config),
+        ):
+            while not _serve_members(grid, folder, plan, listeners):
+                log.info("%s: sites or tasks change; the run goes on from its checkpoint", folder)
     return folder
 
 
@@ -160,12 +165,18 @@ def _record_members(folder: Path, settings: Settings, data: dict[str, str]) -> N
     directory.write_settings(folder, settings, {**kept, "data": data})
 
 
+def _create_directory(folder: Path, plan: FederationPlan) -> bool:
+    """Whether the run directory was created; it may be there already."""
+    if (folder / "config.yaml").exists():
+        return False
+    directory.create({**plan.merged_settings(), "out": str(folder)})
+    return True
+
+
 @contextlib.contextmanager
-def _run_directory(folder: Path, plan: FederationPlan) -> Iterator[None]:
-    """Create the run directory; remove a new one if the run is refused before the audit log has a line."""
-    new = not (folder / "config.yaml").exists()
-    if new:
-        directory.create({**plan.merged_settings(), "out": str(folder)})
+def _removed_if_refused(folder: Path, *, new: bool) -> Iterator[None]:
+    """Remove a new run directory if the run is refused before the audit log has a line. The caller has claimed it:
+    another server, which may have claimed it first, keeps it."""
     try:
         yield
     except InputError:

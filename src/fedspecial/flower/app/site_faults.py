@@ -19,11 +19,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
+from fedspecial.errors import InputError
 from fedspecial.flower.governance.site_policy import TASK_NOT_ALLOWED, TOO_FEW_SAMPLES
 from fedspecial.flower.governance.site_settings import PolicyError, is_plain_name
+from fedspecial.flower.logs import one_line
 
 Code = Literal["policy", "data", "state", "audit", "failed"]
-LOG_FILE = "site.log"
+LOG_FILE, LONGEST_LINE = "site.log", 4000
 _REFUSED = "the site's policy refuses it: "
 NOT_TAKING_PART = frozenset({_REFUSED + TASK_NOT_ALLOWED, _REFUSED + TOO_FEW_SAMPLES})
 """Answers of a site that takes no part in a task: it is not asked again in it."""
@@ -59,6 +61,8 @@ def faults_as(code: Code) -> Iterator[None]:
     except PolicyError as error:
         raise SiteError("policy", str(error)) from None
     except Exception as error:
+        if code == "audit" and not isinstance(error, InputError):
+            code = "state"  # an error of the disk and no refusal, whose text would be sent
         text = f"{type(error).__name__}: {error}"
         raise SiteError(code, text, getattr(error, "count", 1)) from error
 
@@ -71,7 +75,8 @@ def state_folder(site: str, node_config: Mapping[str, Any]) -> Path:
 def write_to_log(folder: Path, fault: SiteError, about: str) -> None:
     """Append a line to the site's own log, which only its owner can read; a full disk does not hide the fault."""
     now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    line = " ".join(f"{now} {fault.code} count={fault.count} {about}: {fault}".split())
+    # The text may quote the server, which is not trusted with the terminal of who reads the log, nor with its length.
+    line = one_line(f"{now} {fault.code} count={fault.count} {about}: {fault}", LONGEST_LINE)
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         descriptor = os.open(folder / LOG_FILE, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)

@@ -22,18 +22,23 @@ class SiteScores:
     _metrics: list[Scores] = field(default_factory=list)
     _samples: dict[str, int] = field(default_factory=dict)
 
-    def add(self, site: str, header: ReplyHeader, task: int) -> None:
+    def add(self, site: str, header: ReplyHeader, task: int) -> str | None:
+        """Returns why what a site says about a task is not used, or None."""
         correct, samples = header.counts.get(str(task), (0, 0))
         if not samples:
-            return
+            return None
         metrics = header.metrics.get(str(task), {})
+        metric = self.objective.main
+        main = metrics.get(metric.name)
+        if isinstance(main, float) and not metric.allows(main):
+            return f"task {task}: it claims {metric.name}={main:g}, which is outside {metric.limits}"
         self._metrics.append(metrics)
         self._samples[site] = samples
-        main = metrics.get(self.objective.main.name)
         if self.objective.counts_correct:
             self.by_site[site] = Count(correct, samples)
         elif isinstance(main, float):
             self.by_site[site] = Measured(main, samples)
+        return None
 
     def capped_sites(self) -> list[str]:
         """Sites that report more than their share of the test samples."""

@@ -3,21 +3,25 @@
 The SuperLink announces a reply when its upload begins. Flower's `pull_messages` takes it then and waits for the upload:
 as long as a slow line needs for it, and 180 seconds if the site died. It takes one reply after another and cannot be
 asked whether one is complete, so a single site would hold up all others. Here each reply is pulled in a thread of its
-own, and what has not arrived after a moment is returned by a later call.
+own, and what has not arrived after a moment is returned by a later call. A reply that cannot be unpacked becomes an
+error reply, see `unpacking`.
 """
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass
+from itertools import chain
 from threading import Thread
 
 from flwr.app import Message
 from flwr.serverapp import Grid
 
 from fedspecial.flower.app.forwarding_grid import ForwardingGrid
+from fedspecial.flower.app.unpacking import pull_one
 
 PATIENCE = 0.5
 THREADS = 16
@@ -26,7 +30,7 @@ KEEP_SECONDS = 60.0
 
 @dataclass
 class _Pull:
-    """A call of Flower's `pull_messages`. `asked`: when somebody last asked for one of its replies."""
+    """Replies that one thread pulls. `asked`: when somebody last asked for one of its replies."""
 
     message_ids: frozenset[str]
     future: Future[list[Message]]
@@ -34,11 +38,14 @@ class _Pull:
 
 
 class ThreadedGrid(ForwardingGrid):
-    """patience: how many seconds `pull_messages` waits for the pulls that it starts; those that take longer go on"""
+    """
+    patience:  how many seconds `pull_messages` waits for the pulls that it starts; those that take longer go on
+    max_bytes: how many bytes the arrays of a reply may have
+    """
 
-    def __init__(self, grid: Grid, patience: float = PATIENCE) -> None:
+    def __init__(self, grid: Grid, patience: float = PATIENCE, max_bytes: float = math.inf) -> None:
         super().__init__(grid)
-        self._patience = patience
+        self._patience, self._max_bytes = patience, max_bytes
         self._pulls: list[_Pull] = []
 
     def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
@@ -57,7 +64,8 @@ class ThreadedGrid(ForwardingGrid):
 
         def pull() -> None:
             try:
-                future.set_result(list(self._grid.pull_messages(message_ids)))
+                found = [pull_one(self._grid, message_id, self._max_bytes) for message_id in message_ids]
+                future.set_result(list(chain.from_iterable(found)))
             except BaseException as error:
                 future.set_exception(error)
 

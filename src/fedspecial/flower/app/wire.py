@@ -77,9 +77,9 @@ class SiteRequest:
     """
 
     run: Name
-    client: int
-    task: int = 0
-    round: int = 0
+    client: FiniteInteger
+    task: FiniteInteger = 0
+    round: FiniteInteger = 0
     client_lr: float = 0.0
     query: Name = ""
     numbers: Numbers = Field(default_factory=dict)
@@ -89,7 +89,7 @@ class SiteRequest:
     version: Name = ""
     keep: list[Name] = Field(default_factory=list)
     tasks: list[int] = Field(default_factory=list)
-    cap: int | None = None
+    cap: Annotated[int, Field(ge=1)] | None = None
     masked: bool = False
     complete: bool = False
     frozen: Name = ""

@@ -15,6 +15,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -25,12 +26,16 @@ from typing import Any
 from fedspecial.errors import InputError
 from fedspecial.flower.governance.round_record import RoundRecord
 from fedspecial.flower.governance.signing import Receipt, Signer, can_check, is_signed
+from fedspecial.flower.logs import one_line
 
 FORMAT = 3
 """Version of the log; the lines "started" carry it."""
 GENESIS = "0" * 64
-REQUIRED = {"round": {"task", "round", "outcome", "updates", "refusals"}, "task_boundary": {"refusals"}}
-"""Fields without which a line of this event is not readable."""
+REQUIRED: dict[str, dict[str, type]] = {
+    "round": {"task": int, "round": int, "outcome": str, "updates": list, "refusals": list},
+    "task_boundary": {"refusals": list},
+}
+"""Fields without which a line of this event is not readable. The lists contain objects with the name of a site."""
 _HASH_LENGTH = len(',"hash":""}') + 64
 _SIGNATURE_LENGTH = len(',"signature":""}') + 128
 
@@ -203,6 +208,9 @@ def _check_signature(report: AuditReport, number: int, raw: bytes, line: Mapping
     """The first line "started" that names a key begins the signed part of a log."""
     named = line.get("key") if line["event"] == "started" else None
     if isinstance(named, str) and named != report.key:
+        if not re.fullmatch("[0-9a-f]{64}", named):
+            report.problems.append(f"line {number} names a key that is none")
+            return
         if report.key:
             report.problems.append(f"line {number} names another key than the lines before it")
             return
@@ -224,23 +232,33 @@ def _check_signature(report: AuditReport, number: int, raw: bytes, line: Mapping
 
 
 def _count(report: AuditReport, line: Mapping[str, Any]) -> None:
+    """Whoever checks a log did not write it: what is shown of it must not be able to command a terminal."""
     if line["event"] == "task_boundary":
-        report.refusals.update(str(refusal["site"]) for refusal in line["refusals"])
+        report.refusals.update(one_line(str(refusal["site"]), 100) for refusal in line["refusals"])
     if line["event"] != "round":
         return
     report.attempts[line["task"], line["round"]] += 1
-    report.outcomes[line["outcome"]] += 1
-    report.updates.update(str(update["site"]) for update in line["updates"])
-    report.refusals.update(str(refusal["site"]) for refusal in line["refusals"])
+    report.outcomes[one_line(line["outcome"], 100)] += 1
+    report.updates.update(one_line(str(update["site"]), 100) for update in line["updates"])
+    report.refusals.update(one_line(str(refusal["site"]), 100) for refusal in line["refusals"])
 
 
 def _parse(row: bytes) -> dict[str, Any] | None:
     """A line, or None if it is incomplete or not in the format of this log."""
     try:
         line = json.loads(row if row.endswith(b"\n") else b"")
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
-    types = {"n": int, "previous": str, "event": str, "hash": str}
-    if not isinstance(line, dict) or not all(isinstance(line.get(key), kind) for key, kind in types.items()):
+    if not _has(line, {"n": int, "previous": str, "event": str, "hash": str}):
         return None
-    return line if REQUIRED.get(line["event"], set()) <= line.keys() else None
+    required = REQUIRED.get(line["event"], {})
+    parts = (part for key, kind in required.items() if kind is list for part in _list(line.get(key)))
+    return line if _has(line, required) and all(_has(part, {"site": (str, int)}) for part in parts) else None
+
+
+def _has(content: Any, kinds: Mapping[str, Any]) -> bool:
+    return isinstance(content, dict) and all(isinstance(content.get(key), kind) for key, kind in kinds.items())
+
+
+def _list(content: Any) -> list[Any]:
+    return content if isinstance(content, list) else []

@@ -26,7 +26,7 @@ class RoundPolicy:
     reply_seconds:       how long a site may take to reply
     grace_seconds:       how long a round with a quorum still waits for the other sites
     wait_seconds:        how long the server waits for enough sites to connect
-    max_reply_megabytes: larger replies are refused without being read
+    max_reply_megabytes: larger replies are refused, also those that would only unpack to more
     allow_unregistered:  accept nodes that are registered under no name at the SuperLink (a trial without keys)
     on_refused_model:    if the promotion gate refuses the model of a task: end the run, so that an operator decides
                          (stop), or take it as the base of the next task (continue)

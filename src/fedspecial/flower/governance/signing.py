@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fedspecial.core.files import write_atomic, write_new
 from fedspecial.errors import InputError
 
 if TYPE_CHECKING:
@@ -82,11 +83,7 @@ def open_signer(folder: Path) -> Signer:
         key = Ed25519PrivateKey.generate()
         encoding, form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
         path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(key.private_bytes(encoding, form, serialization.NoEncryption()))
-            file.flush()
-            os.fsync(file.fileno())
+        write_new(path, key.private_bytes(encoding, form, serialization.NoEncryption()))
     try:
         loaded = serialization.load_pem_private_key(path.read_bytes(), password=None)
     except (OSError, ValueError, TypeError):
@@ -95,7 +92,7 @@ def open_signer(folder: Path) -> Signer:
         raise InputError(f"{path}: not an Ed25519 key")
     signer = Signer(loaded.public_key().public_bytes_raw().hex(), loaded)
     if not public.exists():
-        public.write_text(signer.public + "\n", encoding="ascii")
+        write_atomic(public, f"{signer.public}\n".encode())
     return signer
 
 

@@ -31,24 +31,32 @@ class SiteKeys:
         self._applied: set[str] = set(self._known.get("", []))
 
     def admit(self, name: str, public_key: bytes) -> bool:
-        """Whether a node may take part; a node without a key, as in a trial without TLS, has none to revoke."""
-        if not public_key or name not in self._sites:
+        """Whether a node may take part; a node without a key, as in a trial without TLS, has none to revoke.
+
+        A revoked key is out under every name, and without one, too.
+        """
+        if not public_key:
             return True
         key = hashlib.sha256(public_key).hexdigest()
+        if name in self._sites:
+            self._record(name, key)
+        revoked = _read(self._run / REVOKED).get(key)
+        if revoked is None:
+            return True
+        if key not in self._applied:
+            site = revoked["site"]
+            self._append("key_revoked", {"site": site, "key": key, "reason": revoked["reason"]})
+            log.warning("site %s: its key %s… was revoked: %s", site, key[:12], revoked["reason"])
+            self._applied.add(key)
+            self._write()
+        return False
+
+    def _record(self, name: str, key: str) -> None:
         known = self._known.setdefault(name, [])
         if key not in known:
             self._append("site_key", {"site": name, "key": key, "number": len(known) + 1})
             known.append(key)
             self._write()
-        revoked = _read(self._run / REVOKED).get(key)
-        if revoked is None:
-            return True
-        if key not in self._applied:
-            self._append("key_revoked", {"site": name, "key": key, "reason": revoked["reason"]})
-            log.warning("site %s: its key %s… was revoked: %s", name, key[:12], revoked["reason"])
-            self._applied.add(key)
-            self._write()
-        return False
 
     def _write(self) -> None:
         write_atomic(self._run / KEYS, json.dumps({**self._known, "": sorted(self._applied)}, indent=1).encode())

@@ -20,6 +20,7 @@ import zlib
 from pathlib import Path
 from typing import IO, cast
 
+from fedspecial.core.files import owner_only
 from fedspecial.errors import InputError
 
 MANIFEST = "manifest.json"
@@ -62,7 +63,7 @@ def restore(file: Path, folder: Path) -> int:
     count = _check_archive(file)
     part = folder.with_name(f".{folder.name}.{os.getpid()}.part")
     try:
-        with tarfile.open(file, "r:gz") as archive:
+        with owner_only(), tarfile.open(file, "r:gz") as archive:
             for member in archive:
                 content = archive.extractfile(member)
                 if content is not None and member.name != MANIFEST:
@@ -191,8 +192,8 @@ def _check_archive(file: Path) -> int:
 
 
 def _write(path: Path, content: IO[bytes]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as target:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("xb") as target:
         shutil.copyfileobj(content, target)
         target.flush()
         os.fsync(target.fileno())

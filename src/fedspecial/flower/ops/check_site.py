@@ -113,7 +113,7 @@ def _plan_of(app: Path) -> FederationPlan:
     try:
         content = tomllib.loads((app / "pyproject.toml").read_text(encoding="utf-8"))
         return FederationPlan.of_run_config(content["tool"]["flwr"]["app"]["config"])
-    except (tomllib.TOMLDecodeError, KeyError, TypeError):
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, KeyError, TypeError):
         raise InputError(f"{app / 'pyproject.toml'}: not the app of a federation") from None
 
 
@@ -157,13 +157,13 @@ def _check_connection(found: SiteCheck, superlink: str | None, root: Path | None
             context = ssl.create_default_context(cafile=str(root) if root else None)
         except ssl.SSLError:
             raise InputError(f"{root}: not a certificate; give the federation's ca.pem") from None
-        connection = HTTPSConnection(host, int(port), timeout=10, context=context)
+        connection = HTTPSConnection(host.removeprefix("[").removesuffix("]"), int(port), timeout=10, context=context)
         try:
             connection.request("GET", "/v1/fleet/")
             date = connection.getresponse().getheader("Date")
         except ssl.SSLCertVerificationError as error:
             raise InputError(f"{superlink}: its certificate is refused ({error.verify_message})") from None
-        except (TimeoutError, socket.gaierror, ConnectionError) as error:
+        except (TimeoutError, socket.gaierror, ConnectionError, UnicodeError) as error:
             raise InputError(f"{superlink}: cannot be reached ({error})") from None
         finally:
             connection.close()
@@ -172,10 +172,12 @@ def _check_connection(found: SiteCheck, superlink: str | None, root: Path | None
 
 
 def _check_clock(found: SiteCheck, date: str | None) -> None:
-    if date is None:
+    try:
+        theirs = parsedate_to_datetime(date or "").timestamp()
+    except (ValueError, OverflowError):
         found.notes.append("clock: the server does not tell its time")
         return
-    error = time.time() - parsedate_to_datetime(date).timestamp()
+    error = time.time() - theirs
     if abs(error) > LARGEST_CLOCK_ERROR:
         found.failed.append(f"clock: it differs from the server's by {error:+.0f} s; switch on time synchronisation")
     else:

@@ -19,6 +19,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from fedspecial.core.files import write_new
 from fedspecial.errors import InputError
 
 LOCAL_HOSTS = ("localhost", "127.0.0.1")
@@ -228,10 +229,15 @@ def _check_absent(paths: Iterable[Path]) -> None:
 
 
 def _write_all(files: dict[Path, tuple[bytes, int]]) -> None:
-    """Create new files only: an overwritten key cannot be recovered. So this is not `write_atomic`, which replaces."""
+    """Create new files only: an overwritten key cannot be recovered. After an error, there is none of them."""
     _check_absent(files)
-    for path, (data, mode) in files.items():
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
+    written: list[Path] = []
+    try:
+        for path, (data, mode) in files.items():
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            write_new(path, data, mode)
+            written.append(path)
+    except OSError:
+        for path in written:
+            path.unlink()
+        raise

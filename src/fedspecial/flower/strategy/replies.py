@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from fedspecial.flower.arrays import RefusedReply, reply_arrays
 from fedspecial.flower.governance.round_record import Refusal, SiteName
+from fedspecial.flower.logs import one_line
 
 
 @dataclass
@@ -91,7 +92,8 @@ def site_name(reply: Message, node: int, names: Mapping[int, str]) -> SiteName:
             *(record.get("client-id") for record in reply.content.metric_records.values()),
             *(record.get("client-id") for record in reply.content.config_records.values()),
         ]
-        return next((name for name in client_ids if isinstance(name, (int, str))), f"node {node}")
+        found = next((name for name in client_ids if isinstance(name, (int, str))), f"node {node}")
+        return one_line(found, 100) if isinstance(found, str) else found
     return f"node {node}"
 
 
