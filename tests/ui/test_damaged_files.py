@@ -12,7 +12,6 @@ import pytest
 from run_factory import append, round_finished, write_federation, write_newer_run, write_run
 from ui_site import Site
 
-
 NESTED = "it is not a file of a run (values are nested more than 100 levels deep)"
 
 

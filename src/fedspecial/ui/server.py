@@ -26,9 +26,9 @@ from urllib.parse import parse_qs, urlsplit
 from fedspecial.errors import InputError
 from fedspecial.ui.files import UnreadableFileError, open_regular
 from fedspecial.ui.index import RunIndex
+from fedspecial.ui.local_host import HOST, names_this_machine
 from fedspecial.ui.views import VIEWS, Content, Parts
 
-HOST = "127.0.0.1"
 POLL_SECONDS = 0.5
 BUSY_SECONDS = 0.02
 """The same while a long file is still being read."""
@@ -121,17 +121,13 @@ class Handler(BaseHTTPRequestHandler):
             self.close_connection = True
 
     def _authorized_path(self) -> str | None:
-        """The path after the token, or None.
-
-        The Host header is checked against DNS rebinding. Its port may differ, because SSH can forward any port.
-        """
+        """The path after the token, or None."""
         try:
             given, _, path = urlsplit(self.path).path.removeprefix("/").partition("/")
         except ValueError:  # such as an address that ends within [
             return None
         right_token = hmac.compare_digest(given.encode(), self.server.token.encode())
-        right_host = self.headers.get("Host", "").partition(":")[0] in (HOST, "localhost")
-        return path if right_token and right_host else None
+        return path if right_token and names_this_machine(self.headers.get("Host")) else None
 
     def _start(self, status: HTTPStatus, kind: str, policy: str = POLICY, **headers: str) -> None:
         self.send_response(status)
