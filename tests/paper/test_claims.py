@@ -136,6 +136,9 @@ def test_near_best_requires_both_neighbours_of_the_best_value(results) -> None:
     judgement = NearBest("acc", 0.6).judge(results("rounds", along("rounds", 1, 2, 9, 2, 5)))
     assert judgement.verdict == FAILS
     assert judgement.ours == "best at 10; within 0.6 points at 10"
+    for means in ((1, 8.5, 9, 8.8), (1, 9, 2, 1)):
+        part = NearBest("acc", 0.6).judge(results("rounds", along("rounds", *means)))
+        assert (part.verdict, part.tested) == (UNDECIDED, True), "the missing value could be the best or a neighbour"
 
 
 def test_better_somewhere_holds_with_one_better_value_and_fails_if_all_are_worse(results) -> None:
