@@ -195,9 +195,7 @@ def result_of(events: Sequence[dict[str, Any]]) -> Result:
         refused_updates=len(of_kind(events, "update_refused")),
         rounds_held=sum(r["held"] for r in rounds),
         model_sha256=of_kind(events, "run_finished")[0]["model_sha256"],
-        matrix_masked=None if masked is None else [list(row) for row in masked],
-        acc_masked=None if masked is None else metrics.average_accuracy(masked),
-        bwt_masked=metrics.backward_transfer(masked, visits) if masked and in_sequence else None,
+        **_masked(masked, visits, in_sequence=bool(in_sequence)),
         certificates=issued if any(summary["anchored"] for summary in issued) else None,
         objective=started.get("objective", "classification"),
         metric=asdict(scale),
@@ -215,6 +213,17 @@ def result_of(events: Sequence[dict[str, Any]]) -> Result:
         server_lrs=list({r.get("begun") or r["task"]: r["server_lr"] for r in rounds}.values()),
         detection=_detection(events, started, len(rounds)),
     )
+
+
+def _masked(matrix: metrics.Matrix | None, visits: Sequence[int] | None, *, in_sequence: bool) -> dict[str, Any]:
+    """The same with predictions restricted to the classes of the task, in class-incremental runs."""
+    if matrix is None:
+        return {}
+    return {
+        "matrix_masked": [list(row) for row in matrix],
+        "acc_masked": metrics.average_accuracy(matrix),
+        "bwt_masked": metrics.backward_transfer(matrix, visits) if in_sequence else None,
+    }
 
 
 def _matrix(finished: Sequence[dict[str, Any]], key: str, tasks: Sequence[str], scale: Scale) -> metrics.Matrix:
