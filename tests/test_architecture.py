@@ -16,7 +16,7 @@ SOURCE = Path(fedspecial.__file__).parent
 # Package → packages it may import.
 MAY_IMPORT = {
     "errors": set(),
-    "config": {"errors", "methods", "models", "data", "objectives"},
+    "config": {"core", "errors", "methods", "models", "data", "objectives"},
     "core": {"errors"},
     "metrics": {"core", "errors"},
     "theory": {"core", "errors"},
@@ -29,7 +29,7 @@ MAY_IMPORT = {
     "runs": {"core", "data", "methods", "engine", "models", "metrics", "objectives", "report", "config", "errors"},
     "paper": {"core", "data", "metrics", "methods", "engine", "report", "theory", "config", "runs", "errors"},
     "flower": {"core", "data", "methods", "engine", "models", "objectives", "config", "runs", "errors", "__version__"},
-    "ui": {"theory", "report", "flower", "errors", "__version__"},
+    "ui": {"core", "theory", "report", "flower", "errors", "__version__"},
 }
 
 # The same between the folders of `engine`: what aggregates and what runs clients does not know the loop.

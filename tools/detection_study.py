@@ -25,6 +25,7 @@ from fedspecial.core.events import read_events
 from fedspecial.core.messages import ServerState
 from fedspecial.engine.detection import DETECTORS, alarm_share, begin_task, begins_task, observe
 from fedspecial.metrics.detection import score_detection
+from fedspecial.paper.marks import replace_between
 from fedspecial.report.result import result_of
 from fedspecial.runs.build import prepare
 from fedspecial.runs.data import apply_sites, load_benchmark, make_federation
@@ -70,7 +71,7 @@ def execute(settings: dict[str, Any]) -> tuple[Any, ServerState]:
         path = create(merged)
         run = prepare(path, resolved, federation, None, None)
         with torch_settings(resolved.config):
-            run_remaining(path, resolved, run, None, "")
+            run_remaining(path, resolved, run, None, {})
         return result_of(read_events(path / "events.jsonl")), run.server
 
 
@@ -191,9 +192,7 @@ def goal(lines: list[dict[str, Any]]) -> str:
 def page(text: str, lines: list[dict[str, Any]]) -> str:
     """The text of the page with the tables of these runs between its marks."""
     for name, table in (("goal", goal(lines)), ("table", tables(lines))):
-        begin, end = f"<!-- {name}: begin -->\n", f"<!-- {name}: end -->"
-        before, rest = text.split(begin)
-        text = f"{before}{begin}\n{table}\n{end}{rest.split(end)[1]}"
+        text = replace_between(text, f"<!-- {name}: begin -->\n", f"<!-- {name}: end -->", f"\n{table}\n")
     return text
 
 

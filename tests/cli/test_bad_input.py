@@ -125,6 +125,8 @@ def test_a_folder_that_cannot_be_written_is_named(call: Call, tmp_path: Path) ->
 
 FILES = {
     "unfinished YAML": ("lam: [1", "settings.yaml: is not valid YAML"),
+    "deep nesting": ("lam: " + "[" * 60_000, "settings.yaml: is not valid YAML (values are nested more than 100"),
+    "a wrong tag": ("lam: !!bool x", "settings.yaml: is not valid YAML (a value does not fit its tag"),
     "a list": ("- lam\n- mu\n", "settings.yaml: expected lines of 'key: value'"),
     "no text": ("\x00\x01", "settings.yaml: is not valid YAML"),
     "nothing": ("", "settings.yaml: expected lines of 'key: value'"),

@@ -109,8 +109,11 @@ def test_prometheus_gets_numbers_from_this_machine_only(seen: Any) -> None:
         address = f"http://127.0.0.1:{server.server_port}"
         with urllib.request.urlopen(f"{address}/metrics", timeout=30) as reply:
             text = reply.read().decode()
-        with pytest.raises(urllib.error.HTTPError):
+        with pytest.raises(urllib.error.HTTPError, match="404"):
             urllib.request.urlopen(f"{address}/other", timeout=30)
+        rebound = urllib.request.Request(f"{address}/metrics", headers={"Host": "evil.example"})
+        with pytest.raises(urllib.error.HTTPError, match="403"):
+            urllib.request.urlopen(rebound, timeout=30)
     finally:
         server.shutdown()
         server.server_close()
@@ -121,6 +124,13 @@ def test_prometheus_gets_numbers_from_this_machine_only(seen: Any) -> None:
     assert "fedspecial_round{} 1\n" in text
     assert float(text.split('fedspecial_site_last_reply_timestamp_seconds{site="north"} ')[1].split()[0]) > 1.7e9
     assert text == prometheus_text(status_of(seen[1]))
+
+
+def test_an_epsilon_that_is_not_finite_is_left_out(seen: Any) -> None:
+    status = status_of(seen[1])
+    text = prometheus_text({**status, "privacy": {**status["privacy"], "ε": "–"}})
+    assert "epsilon" not in text
+    assert "fedspecial_running{} 0\n" in text
 
 
 def test_another_folder_is_one_line(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from apps import MODEL, WITH_COUNTER, move, moving_app, nodes, record, reply_wit
 from flwr.app import Array, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import FedAvg, FedMedian, Strategy
+from safetensors.numpy import save_file
 
 from fedspecial.errors import InputError
 from fedspecial.flower import InProcessGrid, SpecialStrategy
@@ -250,6 +251,14 @@ def test_a_resumed_run_ends_with_the_same_model(stop: int, tmp_path: Path) -> No
     resumed = SpecialStrategy(inner(), rounds_per_task=2)
     arrays = resumed.load(path)
     assert same(whole, record_to_arrays(resumed.start(grid(), arrays, num_rounds=6 - stop).arrays))
+
+
+@pytest.mark.parametrize("state", ["{}", "[]", "1", "{"])
+def test_a_safetensors_file_of_another_program_is_refused(tmp_path: Path, state: str) -> None:
+    path = tmp_path / "other.safetensors"
+    save_file({"theta/w": np.zeros(1)}, path, {"fedspecial": state})
+    with pytest.raises(InputError, match="is not a checkpoint of SpecialStrategy"):
+        SpecialStrategy(inner()).load(path)
 
 
 def test_a_checkpoint_of_another_run_or_a_damaged_one_is_refused(tmp_path: Path) -> None:

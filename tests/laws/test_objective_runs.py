@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +89,16 @@ def test_an_own_objective_can_be_named_by_its_file(tmp_path: Path) -> None:
     assert named.matrix == given.matrix
     with pytest.raises(InputError, match=r"'lines' in .* is not an Objective"):
         learn(tmp_path / "x", "fedavg", lines(), objective=f"{file}:lines")
+
+
+def test_a_named_objective_is_found_from_another_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.copy(Path(__file__).parents[1] / "objective_problems.py", tmp_path / "mine.py")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    found = learn(tmp_path / "named", "fedavg", lines(), objective="mine.py:OWN", rounds=1, **LINEAR)
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    tested = fedspecial.evaluate(tmp_path / "named", benchmark=lines())
+    assert list(tested.values()) == found.matrix[-1]
 
 
 @pytest.mark.parametrize(("objective", "benchmark"), [(OWN, lines()), ("segmentation", squares())], ids=["own", "sums"])

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from fedspecial import InputError
 from fedspecial.report.comparison import MeanStd
+from fedspecial.report.scale import Scale
 from fedspecial.runs.jobs import Job
-from fedspecial.runs.tune import Tuned, tune
+from fedspecial.runs.tune import Search, Tuned, tune, write_preset
 
 FIVE = [0.01, 0.02, 0.03, 0.04, 0.05]
 """Mean 0.03 ± 2.776 · 0.01581/√5 = 0.03 ± 0.01963; p = 0.0132."""
@@ -37,6 +39,15 @@ def tuned(lam: float, **gains: Sequence[float]) -> Tuned:
 )
 def test_a_choice_is_clear_with_five_seeds_and_beyond_chance_for_all_values_tried(result: Tuned, text: str) -> None:
     assert result.verdict.startswith(text)
+
+
+def test_a_metric_that_is_no_share_is_not_written_in_per_cent(tmp_path: Path) -> None:
+    scale = Scale("r2", None, 1.0)
+    found = replace(tuned(1.0, at_1=FIVE), scale=scale)
+    assert found.verdict == "λ = 1 is better than 0: ACC +0.030 [+0.010 … +0.050] over 5 seeds"
+    search = Search({"benchmark": "digits-shift", "method": "special"}, (25,), 0.2, tmp_path)
+    text = write_preset(search, {0.0: MeanStd(-2.5, None), 1.0: MeanStd(0.25, None)}, scale).read_text()
+    assert "Mean ACC (R²):\n#   λ = 0     -2.500\n#   λ = 1     0.250\n" in text
 
 
 @pytest.mark.parametrize("seeds", [(), (25, 25)])

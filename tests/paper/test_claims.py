@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
-from fedspecial.paper.claims.base import FAILS, HOLDS, TOO_FEW, UNDECIDED, BenchmarkResults, advantage
+from fedspecial.paper.claims.base import FAILS, HOLDS, TOO_FEW, UNDECIDED, BenchmarkResults, Judgement, advantage
 from fedspecial.paper.claims.margins import AtLeast, OnAverage
 from fedspecial.paper.claims.methods import AtMost, Best, Better, NeverMore, Positive
 from fedspecial.paper.claims.sweeps import BetterSomewhere, NearBest, Peaks, Rises
-from fedspecial.paper.grid import SEEDS, StudyRequest, StudyResults
+from fedspecial.paper.claims.theory import UnderDriftBound
+from fedspecial.paper.grid import SEEDS, GridPoint, StudyRequest, StudyResults
 from fedspecial.paper.registry import find
 
 
@@ -98,6 +101,22 @@ def test_what_holds_by_construction_is_checked_in_every_run(results) -> None:
     assert granted == {0.05: FAILS, 0.2: HOLDS}
 
 
+def test_the_drift_is_checked_in_every_round_and_shown_at_the_ends_of_tasks() -> None:
+    def judge(*summaries: dict[str, object]) -> Judgement:
+        study = find("theory")
+        run = SimpleNamespace(result=SimpleNamespace(certificates=[{"anchored": True, **one} for one in summaries]))
+        runs = {GridPoint("digit10", study.rows[0]): {25: run}}
+        found = StudyResults(study, StudyRequest("theory", "cpu"), runs, {}, {})  # type: ignore[arg-type]
+        return UnderDriftBound().judge(BenchmarkResults(found, "digit10"))
+
+    kept = {"violated": [], "drift": 0.3, "recursion_bound": 0.5, "max_ratio": 1.0}
+    assert judge(kept).verdict == HOLDS
+    assert judge(kept).ours == "violated in 0 of 1 tasks; drift at most 0.600 of its bound at the end of a task"
+    still = {"violated": [], "drift": 0.0, "recursion_bound": 0.0, "max_ratio": None}
+    assert judge(still).ours == "violated in 0 of 1 tasks"
+    assert judge(kept, {**still, "violated": [{"kind": "bug"}]}).verdict == FAILS
+
+
 def test_one_value_of_a_sweep_tests_nothing_about_its_course(results) -> None:
     one = results("rounds", along("rounds", 1))
     assert not any(rule.judge(one).tested for rule in (Rises("acc"), Peaks("acc"), NearBest("acc", 0.6)))
@@ -136,6 +155,9 @@ def test_near_best_requires_both_neighbours_of_the_best_value(results) -> None:
     judgement = NearBest("acc", 0.6).judge(results("rounds", along("rounds", 1, 2, 9, 2, 5)))
     assert judgement.verdict == FAILS
     assert judgement.ours == "best at 10; within 0.6 points at 10"
+    for means in ((1, 8.5, 9, 8.8), (1, 9, 2, 1)):
+        part = NearBest("acc", 0.6).judge(results("rounds", along("rounds", *means)))
+        assert (part.verdict, part.tested) == (UNDECIDED, True), "the missing value could be the best or a neighbour"
 
 
 def test_better_somewhere_holds_with_one_better_value_and_fails_if_all_are_worse(results) -> None:

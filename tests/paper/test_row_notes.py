@@ -14,7 +14,7 @@ from fedspecial.paper.metrics import FinishedRun
 from fedspecial.paper.registry import find
 from fedspecial.paper.row_notes import note_of
 from fedspecial.paper.spec import Row
-from fedspecial.paper.tables import latex, markdown, tables_of
+from fedspecial.paper.tables import Notes, latex, markdown, tables_of
 from fedspecial.report.warnings import DIVERGED
 
 CUT_DOWN = sorted(FULL)
@@ -109,3 +109,11 @@ def test_every_swept_point_of_a_study_can_have_notes() -> None:
         request = StudyRequest(name, "cpu")
         results = collect(study, request, Path(), lambda job: None, str, {}, {})
         assert [note_of(results, point) for point in grid_points(study, request)] == [""] * len(results.runs)
+
+
+def test_a_table_can_have_more_notes_than_digits() -> None:
+    notes = Notes()
+    marks = [notes.mark(f"note {number}") for number in range(1, 13)]
+    assert (marks[0], marks[8:]) == ("¹", ["⁹", "¹⁰", "¹¹", "¹²"])
+    assert notes.mark("note 12") == "¹²"
+    assert notes.lines[-1] == "¹² note 12"

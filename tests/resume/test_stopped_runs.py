@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 from pathlib import Path
 
+import pytest
 import torch
 from runs import assert_same_run, contents
 
@@ -32,6 +34,18 @@ def test_resuming_a_finished_run_says_so_and_changes_nothing(fork: Fork, finishe
     assert outcome.stdout == f"{finished_run}: this run is finished; nothing to do\n"
     assert outcome.stderr == ""
     assert contents(finished_run) == before
+
+
+def test_a_run_that_another_process_finishes_meanwhile_is_only_read(
+    finished_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(finished_run, folder)
+    before, look, looks = contents(folder), directory.finished, iter([True])
+    monkeypatch.setattr(directory, "finished", lambda run: None if next(looks, False) else look(run))
+    events: list[Event] = []
+    result = fedspecial.resume(folder, listeners=[events.append])
+    assert (result.folder, events, contents(folder)) == (folder, [], before)
 
 
 def test_a_run_is_resumed_with_its_recorded_thread_count(

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import urllib.request
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
 from run_factory import append, round_finished, write_federation, write_newer_run, write_run
 from ui_site import Site
+
+NESTED = "it is not a file of a run (values are nested more than 100 levels deep)"
 
 
 def problems(site: Site, run: str = "a", view: str = "run") -> dict[str, str]:
@@ -70,7 +74,11 @@ def test_a_value_that_is_no_number_is_a_gap_in_its_curve(site: Site, value: str)
         ("result.json", b" " * (9 << 20), "it is larger than 8 MB, so it is not read"),
         ("config.yaml", b"a: [", "it is cut off or not YAML"),
         ("config.yaml", b"just text", "it contains no settings"),
-        ("config.yaml", b"a: &a [x,x]\nb: [*a,*a]", "it contains YAML aliases, which files of runs do not have"),
+        ("config.yaml", b"a: &a [x,x]\nb: [*a,*a]", "it is not a file of a run (it contains YAML aliases)"),
+        ("config.yaml", b"- " * 60_000 + b"x", NESTED),
+        ("config.yaml", b"a: " + b"[" * 60_000, NESTED),
+        ("config.yaml", b"a: !!bool x", "it is cut off or not YAML"),
+        ("config.yaml", b"a: !!timestamp x", "it is cut off or not YAML"),
         ("config.yaml", b"a: !!python/object/apply:os.system [date]", "it is cut off or not YAML"),
     ],
 )
@@ -79,6 +87,27 @@ def test_a_damaged_file_is_named_and_the_curves_are_shown(site: Site, name: str,
     (run / name).write_bytes(content)
     assert problems(site) == {name: text}
     assert len(site.view("run", "a")["curves"]["rounds"]) == 8
+
+
+@pytest.mark.parametrize("value", ["NaN", "-Infinity", '"text"', "[]"])
+def test_a_certificate_without_numbers_does_not_hide_the_run(site: Site, value: str) -> None:
+    run = write_run(site.folder / "a")
+    lines = (run / "events.jsonl").read_text().replace('"max_ratio": 0.9', f'"max_ratio": {value}')
+    (run / "events.jsonl").write_text(lines)
+    found = site.view("run", "a")["certificates"]
+    assert (found["2"]["status"], found["2"]["drift"], found["2"]["max_ratio"]) == ("holds", 0.3, None)
+
+
+def test_a_number_of_thousands_of_digits_does_not_hide_the_folder(site: Site) -> None:
+    write_run(site.folder / "good")
+    bad = write_run(site.folder / "bad", stop_after=0)
+    long = f"0x{'f' * 9000}"
+    text = (bad / "config.yaml").read_text()
+    (bad / "config.yaml").write_text(text.replace("digits-shift", long).replace("seed: 25", f"seed: {long}"))
+    found = site.view("overview")
+    assert found["row/good"]["acc"] == 0.85
+    assert (found["row/bad"]["benchmark"], found["row/bad"]["seed"]) == ("a number that is too long to be shown", None)
+    assert site.view("run", "bad")["settings"]["settings"]["seed"] == "a number that is too long to be shown"
 
 
 def test_an_event_log_without_its_beginning_is_named(site: Site) -> None:
@@ -149,6 +178,33 @@ def test_a_run_that_is_removed_disappears(site: Site, monkeypatch: pytest.Monkey
     assert "row/a" not in site.view("overview")
 
 
+def test_a_run_that_is_removed_between_two_looks_at_the_folder_is_reported(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import shutil
+
+    from fedspecial.errors import InputError
+    from fedspecial.ui import index, run_files, views
+
+    monkeypatch.setattr(index, "SCAN_SECONDS", 0.0)
+    found = index.RunIndex(site.folder)
+    for name in ("run", "compare", "federation"):
+        run = write_run(site.folder / "a")
+        monkeypatch.setattr(run_files.RunFiles, "poll", lambda self, run=run: shutil.rmtree(run))
+        views.VIEWS[name](found, ["a"])
+        with pytest.raises(InputError, match="no such run") if name != "compare" else nullcontext():
+            views.VIEWS[name](found, ["a"])
+
+
+def test_the_stream_of_a_run_that_is_not_there_says_so(site: Site) -> None:
+    address = f"http://127.0.0.1:{site.server.server_port}/{site.server.token}/live/run?run=gone"
+    with urllib.request.urlopen(address, timeout=20) as reply:
+        assert reply.status == 200
+        event, data = reply.read().decode().strip().split("\n")
+    assert event == "event: gone"
+    assert json.loads(data.removeprefix("data: ")) == f"run=gone: there is no such run in {site.folder.resolve()}"
+
+
 def federation(site: Site) -> dict[str, Any]:
     return site.view("federation", "f")
 
@@ -182,7 +238,14 @@ def test_an_edited_audit_log_is_reported(site: Site) -> None:
 
 
 @pytest.mark.parametrize(
-    "content", [b"garbage\n", b'{"event": "round"}\n', b'{"event": "started", "sites": 7}\n', b"[]\n"]
+    "content",
+    [
+        b"garbage\n",
+        b'{"event": "round"}\n',
+        b'{"event": "round", "task": NaN, "round": 0, "requested": [], "updates": [], "refusals": []}\n',
+        b'{"event": "started", "sites": 7}\n',
+        b"[]\n",
+    ],
 )
 def test_a_damaged_audit_log_is_reported_and_the_run_is_shown(site: Site, content: bytes) -> None:
     path = write_federation(site.folder / "f") / "audit.jsonl"

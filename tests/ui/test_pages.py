@@ -138,6 +138,40 @@ def test_a_run_of_a_later_version_is_shown_on_all_pages(browser: Browser, site: 
         wait_for(browser, "document.querySelectorAll('.runs tbody tr').length", 2)
 
 
+def test_a_page_without_news_stays_as_it_is_when_its_window_is_shown_again(browser: Browser, known: Site) -> None:
+    with page(browser, known.server.address):
+        wait_for(browser, "document.querySelectorAll('.runs tbody tr').length", 8)
+        browser.evaluate("location.hash = '#/compare'")
+        wait_for(browser, "document.querySelector('.empty').textContent.startsWith('Nothing is selected')")
+        browser.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+        time.sleep(1)  # for an answer that must not come
+        assert texts(browser, "#connection") == [""]
+        assert texts(browser, ".problem:not([hidden])") == []
+
+
+def test_a_run_that_does_not_exist_is_named(browser: Browser, known: Site) -> None:
+    with page(browser, known.server.address):
+        browser.evaluate("location.hash = '#/run?run=nothing'")
+        wait_for(browser, "document.querySelector('#connection').dataset.state", "gone")
+        (text,) = texts(browser, "#connection")
+        assert text.startswith("run=nothing: there is no such run in")
+
+
+def test_differences_per_seed_are_within_a_benchmark(browser: Browser, site: Site) -> None:
+    for name, method in (("a", "special"), ("b", "fedavg"), ("c", "special"), ("d", "fedavg")):
+        run = write_run(site.folder / name, method=method)
+        if name in "cd":
+            for file in ("events.jsonl", "config.yaml"):
+                (run / file).write_text((run / file).read_text().replace("digits-shift", "heart"))
+    with page(browser, site.server.address, "compare", "a", "b", "c", "d"):
+        wait_for(browser, "document.querySelectorAll('figure .scroll table th').length > 0")
+        found = [text for text in texts(browser, "figcaption") if " − " in text]
+        assert found == [
+            "digits-shift: fedavg − digits-shift: special, points",
+            "heart: fedavg − heart: special, points",
+        ]
+
+
 def test_on_a_narrow_screen_a_table_is_below_its_chart(browser: Browser, known: Site) -> None:
     with page(browser, known.server.address, "run", "special-25", width=400):
         wait_for(browser, "document.querySelectorAll('.chart canvas').length", 4)

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import time
+from importlib import resources
 from pathlib import Path
 
 import pytest
 from run_factory import append, events, round_finished, write_run
 
+from fedspecial.config import EXECUTION
 from fedspecial.core.events import EngineStarted, EventLog
+from fedspecial.core.extension import RunExtended
+from fedspecial.runs import directory
 from fedspecial.ui import tail
 from fedspecial.ui.curves import CurveTable, ParticipationGrid
 from fedspecial.ui.index import RunIndex
+from fedspecial.ui.run_files import RunFiles
 from fedspecial.ui.runlog import RunLog
 from fedspecial.ui.tail import TailReader
 
@@ -264,3 +270,29 @@ def test_the_range_of_the_main_metric_decides_how_it_is_written() -> None:
     first = next(iter(events()))
     log.add_line(json.dumps({"event": first.event, **vars(first), "metric": {"name": "r2"}}).encode())
     assert (log.scale.title, log.scale.in_percent) == ("R²", False)
+
+
+def test_the_overview_counts_the_domains_of_an_extension_that_is_running(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "a")
+    (run / "result.json").unlink()
+    found = directory.settings(run)
+    directory.write_settings(run, found, {"data": {"paper": "1", "neon": "2", "photo": "3"}})
+    append(run, RunExtended(3, ["photo"], "ab" * 32), round_finished(3, 0, {"paper": 0.6, "neon": 0.7, "photo": 0.8}))
+    row = json.loads(RunIndex(tmp_path).rows()["a"])
+    assert (row["done"], row["total"], row["acc"]) == (9, 12, 0.7)
+    assert row["problems"] == []
+
+
+def test_where_domains_return_every_span_of_rounds_has_its_domain(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "a", stop_after=1)
+    lines = (run / "events.jsonl").read_text().replace('"visits": []', '"visits": ["paper", "neon", "paper", "neon"]')
+    (run / "events.jsonl").write_text(lines)
+    files = RunFiles(tmp_path, run)
+    files.poll()
+    assert (files.curves()["tasks"], files.curves()["points"]) == (["paper", "neon"], ["paper", "neon"] * 2)
+
+
+def test_runs_that_differ_in_how_they_are_executed_are_one_group(tmp_path: Path) -> None:
+    text = (resources.files("fedspecial.ui") / "static" / "compare.js").read_text(encoding="utf-8")
+    (names,) = re.findall(r"NOT_COMPARED = new Set\((\[.*?\])\)", text)
+    assert not EXECUTION.difference(json.loads(names))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import os
 import re
 from importlib import resources
@@ -41,6 +42,23 @@ def test_a_route_answers_with_the_token_and_is_refused_without_it(site: Site, ru
 def test_another_host_name_is_refused(site: Site, run: Path, route: str) -> None:
     for host in ("evil.example", f"evil.example:{site.server.server_port}", "127.0.0.1.evil.example", ""):
         assert site.get(route, Host=host).status == 403
+
+
+def test_an_address_that_is_none_is_refused(site: Site, run: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert site.raw("http://[").status == 403
+    assert capfd.readouterr().err == ""
+
+
+def test_a_fault_of_the_server_is_reported_where_it_was_started(
+    site: Site, run: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def fault(*arguments: object) -> None:
+        raise RuntimeError("a bug of a view")
+
+    monkeypatch.setattr(site.server, "look", fault)
+    with pytest.raises((ConnectionError, http.client.HTTPException)):
+        site.get("view/overview")
+    assert "a bug of a view" in capfd.readouterr().err
 
 
 def test_a_forwarded_port_is_accepted(site: Site, run: Path) -> None:

@@ -12,6 +12,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from fedspecial.paper.marks import replace_between
+
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "science" / "asynchrony.md"
 BEGIN, END = "<!-- begin: tools/docs/asynchrony.py -->", "<!-- end -->"
@@ -20,10 +22,9 @@ STEM = "asynchrony-cpu-digits-shift-clock"
 
 def main() -> None:
     studies = Path(sys.argv[1])
-    before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
-    _, _, after = rest.partition(END)
     table = (studies / "tables" / f"{STEM}.md").read_text(encoding="utf-8").strip()
-    PAGE.write_text(f"{before}{BEGIN}\n\n{table}\n\n{END}{after}", encoding="utf-8")
+    page = replace_between(PAGE.read_text(encoding="utf-8"), BEGIN, END, f"\n\n{table}\n\n")
+    PAGE.write_text(page, encoding="utf-8")
     (ROOT / "docs" / "figures" / "asynchrony.png").write_bytes((studies / "figures" / f"{STEM}.png").read_bytes())
 
 

@@ -49,52 +49,8 @@ def federated_domain_incremental() -> Figure:
     axes = figure.add_axes((0, 0, 1, 1))
     axes.set(xlim=(0, 10.4), ylim=(0, 4.9))
     axes.axis("off")
-    for task, (domain, example, colour) in enumerate(DOMAINS):
-        left = 0.25 + 3.45 * task
-        middle = left + 1.5
-        axes.text(
-            middle,
-            4.62,
-            f"task {task + 1}: {domain} ({example})",
-            ha="center",
-            fontsize=11,
-            weight="bold",
-            color=colour,
-        )
-        box(axes, left + 0.55, 3.55, 1.9, 0.72, INK, "#f3f3f3")
-        axes.text(middle, 4.05, "server: model $\\theta$", ha="center", va="center", fontsize=10)
-        anchor = "no anchor yet" if task == 0 else f"anchor = $\\theta_{task}$"
-        axes.text(
-            middle,
-            3.76,
-            anchor,
-            ha="center",
-            va="center",
-            fontsize=9,
-            color=GREY if task == 0 else DOMAINS[task - 1][2],
-        )
-        for client in range(CLIENTS):
-            x = left + 0.25 + 0.5 * client
-            chosen = client in CHOSEN[task]
-            axes.add_patch(
-                Circle((x, 2.05), 0.17, facecolor=colour if chosen else "white", edgecolor=colour, linewidth=1.4)
-            )
-            if chosen:
-                arrow(axes, (middle + 0.45 * (x - middle), 3.5), (x, 2.3), colour, "<|-|>")
-            for old in range(task + 1):
-                shade = colour if old == task else GREY
-                y = 1.58 - 0.17 * (task - old)
-                bar(axes, x, y, shade, filled=old == task)
-        for seen, (_, name, shade) in enumerate(DOMAINS):
-            x = left + 0.03 + 1.0 * seen
-            known = seen <= task
-            box(axes, x, 0.32, 0.92, 0.36, shade if known else GREY)
-            axes.text(
-                x + 0.46, 0.5, f"test {name[-1]}", ha="center", va="center", fontsize=9, color=shade if known else GREY
-            )
-        if task:
-            arrow(axes, (left - 0.95, 3.91), (left + 0.5, 3.91), DOMAINS[task - 1][2])
-            axes.text(left - 0.22, 4.02, f"$\\theta_{task}$", ha="center", fontsize=11, color=DOMAINS[task - 1][2])
+    for task in range(len(DOMAINS)):
+        draw_task(axes, task)
     axes.text(
         3.48, 2.95, "models and updates\ntravel, data does not", fontsize=8.5, color=INK, va="center", ha="center"
     )
@@ -108,6 +64,56 @@ def federated_domain_incremental() -> Figure:
     for y, text in captions:
         axes.text(0.28, y, text, fontsize=8.5, color=INK)
     return figure
+
+
+def draw_task(axes: Axes, task: int) -> None:
+    """The server, the clients with their data, and the test of one task, counted from 0."""
+    domain, example, colour = DOMAINS[task]
+    left = 0.25 + 3.45 * task
+    middle = left + 1.5
+    axes.text(
+        middle,
+        4.62,
+        f"task {task + 1}: {domain} ({example})",
+        ha="center",
+        fontsize=11,
+        weight="bold",
+        color=colour,
+    )
+    box(axes, left + 0.55, 3.55, 1.9, 0.72, INK, "#f3f3f3")
+    axes.text(middle, 4.05, "server: model $\\theta$", ha="center", va="center", fontsize=10)
+    anchor = "no anchor yet" if task == 0 else f"anchor = $\\theta_{task}$"
+    axes.text(
+        middle,
+        3.76,
+        anchor,
+        ha="center",
+        va="center",
+        fontsize=9,
+        color=GREY if task == 0 else DOMAINS[task - 1][2],
+    )
+    for client in range(CLIENTS):
+        x = left + 0.25 + 0.5 * client
+        chosen = client in CHOSEN[task]
+        axes.add_patch(
+            Circle((x, 2.05), 0.17, facecolor=colour if chosen else "white", edgecolor=colour, linewidth=1.4)
+        )
+        if chosen:
+            arrow(axes, (middle + 0.45 * (x - middle), 3.5), (x, 2.3), colour, "<|-|>")
+        for old in range(task + 1):
+            shade = colour if old == task else GREY
+            y = 1.58 - 0.17 * (task - old)
+            bar(axes, x, y, shade, filled=old == task)
+    for seen, (_, name, shade) in enumerate(DOMAINS):
+        x = left + 0.03 + 1.0 * seen
+        known = seen <= task
+        box(axes, x, 0.32, 0.92, 0.36, shade if known else GREY)
+        axes.text(
+            x + 0.46, 0.5, f"test {name[-1]}", ha="center", va="center", fontsize=9, color=shade if known else GREY
+        )
+    if task:
+        arrow(axes, (left - 0.95, 3.91), (left + 0.5, 3.91), DOMAINS[task - 1][2])
+        axes.text(left - 0.22, 4.02, f"$\\theta_{task}$", ha="center", fontsize=11, color=DOMAINS[task - 1][2])
 
 
 def anchor_path(

@@ -15,6 +15,7 @@ from statistics import fmean
 
 import fedspecial
 from fedspecial.engine.aggregation.privacy import noise_for
+from fedspecial.paper.marks import replace_between
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "privacy.md"
 BEGIN, END = "<!-- begin: tools/docs/privacy_numbers.py -->", "<!-- end -->"
@@ -53,9 +54,8 @@ def rows(folder: Path) -> list[str]:
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         table = "\n".join(rows(Path(folder)))
-    text = PAGE.read_text(encoding="utf-8")
-    head, rest = text.split(BEGIN)
-    PAGE.write_text(f"{head}{BEGIN}\n{table}\n{END}{rest.split(END, 1)[1]}", encoding="utf-8")
+    page = replace_between(PAGE.read_text(encoding="utf-8"), BEGIN, END, f"\n{table}\n")
+    PAGE.write_text(page, encoding="utf-8")
 
 
 if __name__ == "__main__":

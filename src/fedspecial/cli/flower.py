@@ -92,10 +92,7 @@ def demo(
     except KeyboardInterrupt:
         err.print("stopped; no process is left running")
         sys.exit(130)
-    if all(value is not None for row in result.matrix for value in row):
-        out.print(
-            matrix_table("SPECIAL on four sites: accuracy", TASKS, [[v or 0.0 for v in row] for row in result.matrix])
-        )
+    out.print(matrix_table("SPECIAL on four sites: accuracy", TASKS, result.matrix))
     for task, reason in zip(TASKS, result.decisions, strict=True):
         _print(f"after {task}: {reason}")
     for path in result.published:

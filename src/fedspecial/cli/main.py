@@ -156,12 +156,17 @@ def evaluate(
     Example:  fedspecial evaluate runs/a digits-shift domains=photo
     """
     with one_line_errors():
-        directory.settings(folder)
+        recorded = directory.settings(folder)
         given = given_settings(settings or [], data)
+        from fedspecial import objectives
+        from fedspecial.report.scale import Scale
         from fedspecial.runs import evaluate as evaluation
 
-        for name, accuracy in evaluation.evaluate(folder, given.pop("benchmark", None), **given).items():
-            out.print(f"{name}: {100 * accuracy:.2f} %", markup=False)
+        found = evaluation.evaluate(folder, given.pop("benchmark", None), **given)
+        main = objectives.find(str(recorded.get("objective", config.Config().objective))).main
+        scale = Scale(main.name, main.low, main.high)
+        for name, value in found.items():
+            out.print(f"{name}: {scale.text(value)}{scale.unit}", markup=False)
 
 
 app.command("predict")(predict)
@@ -248,9 +253,11 @@ def _print_comparison(benchmark: str, comparison: Comparison, matrices: bool) ->
             out.print(matrix_table(title, first.tasks, mean_matrix(runs), first.scale, first.rows))
             if len(runs) == 1:
                 out.print(result_line(runs[0]) + "\n")
-    used = [str(run.seed) for run in next(iter(comparison.results.values()))]
-    several = f"{benchmark}, seeds {', '.join(used)}: per cent, mean ± standard deviation"
-    title = several if len(used) > 1 else f"{benchmark}, seed {used[0]}: per cent"
+    results = next(iter(comparison.results.values()))
+    used, scale = [str(run.seed) for run in results], results[0].scale
+    unit = "per cent" if scale.in_percent else scale.title
+    several = f"{benchmark}, seeds {', '.join(used)}: {unit}, mean ± standard deviation"
+    title = several if len(used) > 1 else f"{benchmark}, seed {used[0]}: {unit}"
     out.print(comparison_table(title, list(comparison.summaries.values())))
     for line in warning_lines(comparison.results):
         out.print(line, markup=False)

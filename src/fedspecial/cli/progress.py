@@ -92,9 +92,8 @@ class RunProgress:
         if event.held:
             self._say(f"task {event.task} round {event.round + 1}: no usable update, the model stays as it was")
         name = self._tasks[event.task - 1]
-        accuracy = event.accuracy.get(name)
-        shown = "" if accuracy is None else f"{self._scale.title} {self._scale.text(accuracy, 1):>5s}"
-        shown += " %" if shown and self._scale.in_percent else ""
+        accuracy, scale = event.accuracy.get(name), self._scale
+        shown = "" if accuracy is None else f"{scale.title} {scale.text(accuracy, 1):>5s}{scale.unit}"
         text = f"task {event.task}/{len(self._tasks)} {name}  round {round_of_task(event.round, self._rounds)}  {shown}"
         if self._bar is not None:
             self._bar.update(self._line, completed=self._done, description=text)

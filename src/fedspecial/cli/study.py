@@ -62,17 +62,13 @@ def study(
 
     Example:  fedspecial study main per-task --scale tiny
     """
-    from fedspecial.config import parse_settings
     from fedspecial.paper.grid import SEEDS, StudyRequest
     from fedspecial.paper.requests import all_studies
-    from fedspecial.runs.api import execution_settings
 
     with one_line_errors():
         if scale not in SCALE_NAMES:
             raise InputError(f"scale={scale}: expected {', '.join(SCALE_NAMES)}")
-        names = [argument for argument in arguments if "=" not in argument]
-        pairs = parse_settings([argument for argument in arguments if "=" in argument])
-        execution = execution_settings(pairs, "the runs of a study keep their settings")
+        names, execution = _names_and_execution(arguments)
         if names == ["list"]:
             _list(scale, data, results)
             return
@@ -89,6 +85,16 @@ def study(
         wanted = [StudyRequest(name, scale, numbers, _names(benchmarks), _names(methods)) for name in names]
         requests = all_studies(wanted[0]) if names == ["all"] else wanted
         _run_studies(requests, folder, results, jobs, _names(gpus) or (), data, execution, only_plan, record)
+
+
+def _names_and_execution(arguments: Sequence[str]) -> tuple[list[str], Settings]:
+    """The names among the arguments, and the settings, which may only say how runs are executed."""
+    from fedspecial.config import parse_settings
+    from fedspecial.runs.api import execution_settings
+
+    pairs = parse_settings([argument for argument in arguments if "=" in argument])
+    execution = execution_settings(pairs, "the runs of a study keep their settings")
+    return [argument for argument in arguments if "=" not in argument], execution
 
 
 def _check_not_for_tune_all(**options: str | None) -> None:

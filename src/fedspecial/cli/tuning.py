@@ -166,7 +166,7 @@ def _given(settings: list[str], method: str, data: str | None) -> Settings:
 
 
 def _print_curve(tuned: Tuned) -> None:
-    """ACC and BWT for each λ in per cent, mean ± standard deviation over the seeds, and a bar for ACC."""
+    """ACC and BWT for each λ, mean ± standard deviation over the seeds, and a bar for ACC."""
     from fedspecial.report.comparison import mean_text
 
     means = [value.mean for value in tuned.curve.values()]
@@ -175,5 +175,6 @@ def _print_curve(tuned: Tuned) -> None:
         value = tuned.curve[lam]
         length = round(30 * (value.mean - low) / (top - low)) if top > low else 30
         mark = "  ← chosen" if lam == tuned.lam else ""
-        numbers = f"ACC {mean_text(value):<14} BWT {mean_text(tuned.bwt.get(lam)):<15}"
+        acc, bwt = (mean_text(found, tuned.scale) for found in (value, tuned.bwt.get(lam)))
+        numbers = f"ACC {acc:<14} BWT {bwt:<15}"
         out.print(f"λ = {lam:<5g} {numbers} {'▇' * max(1, length)}{mark}", markup=False)

@@ -12,7 +12,7 @@ FILES = ("data", "weights")
 """Settings that are always a path."""
 NAMES_OR_FOLDERS = ("encoder", "tokenizer")
 """Settings that may be a folder, or the name of something that is installed or on a hub."""
-OBJECTS = ("benchmark", "model", "method")
+OBJECTS = ("benchmark", "model", "method", "objective")
 """Settings that may be ``file.py:Name``."""
 
 

@@ -11,20 +11,18 @@ import yaml
 
 from fedspecial.config.paths import absolute_paths
 from fedspecial.config.values import Settings
+from fedspecial.core.yaml_text import RefusedYAMLError, load_yaml
 from fedspecial.errors import InputError
-
-_Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def parse_yaml(text: str) -> Any:
-    """Values of a YAML text, read by libyaml where it is there: it is ten times as fast.
-
-    What libyaml refuses is read again by PyYAML, whose errors say more.
-    """
+    """Values of a YAML text. What libyaml refuses is read again by PyYAML, whose errors say more."""
     try:
-        return yaml.load(text, Loader=_Loader)
-    except (yaml.YAMLError, UnicodeEncodeError):
-        return yaml.safe_load(text)
+        return load_yaml(text)
+    except RefusedYAMLError:
+        raise
+    except yaml.YAMLError:
+        return load_yaml(text, loader=yaml.SafeLoader)
 
 
 def parse_settings(pairs: list[str]) -> Settings:

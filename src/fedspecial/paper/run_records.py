@@ -98,8 +98,8 @@ def read_records(results: Path) -> RunRecords:
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
             result = Result(**content["result"])
-            content["settings"].keys() & content["versions"].keys()
-            if not all(len(point) == 2 for point in content["second_task"]):
+            mappings = all(isinstance(content[name], dict) for name in ("settings", "versions"))
+            if not mappings or any(len(point) != 2 for point in content["second_task"]):
                 raise ValueError
         except (ValueError, KeyError, TypeError, AttributeError):
             raise InputError(f"{path}: damaged or edited; delete it to run this run again") from None

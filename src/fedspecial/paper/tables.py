@@ -18,7 +18,7 @@ LEVELS = 9
 """Number of shades in a column, as in the paper: the best value is darkest."""
 
 UPPER_BOUNDS = ("joint",)
-MARKS = "¹²³⁴⁵⁶⁷⁸⁹"
+SUPERSCRIPTS = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ class Notes:
         self._marks: dict[str, str] = {}
 
     def mark(self, note: str) -> str:
-        return self._marks.setdefault(note, MARKS[len(self._marks)]) if note else ""
+        return self._marks.setdefault(note, str(len(self._marks) + 1).translate(SUPERSCRIPTS)) if note else ""
 
     @property
     def lines(self) -> tuple[str, ...]:
@@ -227,7 +227,7 @@ def latex(table: ReportTable) -> str:
 
 
 _TEX = {"%": r"\%", "_": r"\_", "&": r"\&", "#": r"\#", "^": r"\^{}", "−": "$-$", "±": r"$\pm$"}
-_TEX |= {mark: f"$^{number}$" for number, mark in enumerate(MARKS, start=1)}
+_TEX |= {chr(mark): f"$^{chr(digit)}$" for digit, mark in SUPERSCRIPTS.items()}
 _TEX |= {"λ": r"$\lambda$", "α": r"$\alpha$", "∇": r"$\nabla$", "‖": r"$\Vert$"}
 
 

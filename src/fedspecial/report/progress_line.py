@@ -58,8 +58,7 @@ class ProgressLine:
         total, name = len(self._tasks) * self._rounds, self._tasks[event.task - 1]
         each = (time.monotonic() - self._began) / max(1, self._done - self._first)
         value = event.accuracy.get(name)
-        shown = "" if value is None else f", {self._scale.title} {self._scale.text(value, 1)}"
-        shown += " %" if shown and self._scale.in_percent else ""
+        shown = "" if value is None else f", {self._scale.title} {self._scale.text(value, 1)}{self._scale.unit}"
         text = (
             f"{_bar(self._done, total)} task {event.task}/{len(self._tasks)} {name}, round "
             f"{round_of_task(event.round, self._rounds).strip()}{shown}, {each * (total - self._done):.0f} s left"

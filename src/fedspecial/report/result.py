@@ -18,7 +18,8 @@ from fedspecial.metrics import matrix as metrics
 from fedspecial.metrics.detection import score_detection
 from fedspecial.report.frames import data_frame
 from fedspecial.report.html import result_html
-from fedspecial.report.scale import ACCURACY, Scale, title_of
+from fedspecial.report.notes import absent_class_notes, undefined_notes
+from fedspecial.report.scale import ACCURACY, Scale
 from fedspecial.report.warnings import warnings_of
 
 if TYPE_CHECKING:
@@ -195,9 +196,7 @@ def result_of(events: Sequence[dict[str, Any]]) -> Result:
         refused_updates=len(of_kind(events, "update_refused")),
         rounds_held=sum(r["held"] for r in rounds),
         model_sha256=of_kind(events, "run_finished")[0]["model_sha256"],
-        matrix_masked=None if masked is None else [list(row) for row in masked],
-        acc_masked=None if masked is None else metrics.average_accuracy(masked),
-        bwt_masked=metrics.backward_transfer(masked, visits) if masked and in_sequence else None,
+        **_masked(masked, visits, in_sequence=bool(in_sequence)),
         certificates=issued if any(summary["anchored"] for summary in issued) else None,
         objective=started.get("objective", "classification"),
         metric=asdict(scale),
@@ -215,6 +214,17 @@ def result_of(events: Sequence[dict[str, Any]]) -> Result:
         server_lrs=list({r.get("begun") or r["task"]: r["server_lr"] for r in rounds}.values()),
         detection=_detection(events, started, len(rounds)),
     )
+
+
+def _masked(matrix: metrics.Matrix | None, visits: Sequence[int] | None, *, in_sequence: bool) -> dict[str, Any]:
+    """The same with predictions restricted to the classes of the task, in class-incremental runs."""
+    if matrix is None:
+        return {}
+    return {
+        "matrix_masked": [list(row) for row in matrix],
+        "acc_masked": metrics.average_accuracy(matrix),
+        "bwt_masked": metrics.backward_transfer(matrix, visits) if in_sequence else None,
+    }
 
 
 def _matrix(finished: Sequence[dict[str, Any]], key: str, tasks: Sequence[str], scale: Scale) -> metrics.Matrix:
@@ -250,41 +260,6 @@ def _detection(events: Sequence[dict[str, Any]], started: Mapping[str, Any], rou
 def _known(row: Sequence[Any], tasks: Sequence[str]) -> list[Any]:
     """A row of a matrix; None for the domains by which the run was extended later."""
     return [*row, *[None] * (len(tasks) - len(row))]
-
-
-def undefined_notes(
-    matrices: Mapping[str, Sequence[Sequence[Any]]], tasks: Sequence[str], measured: Sequence[int]
-) -> list[str]:
-    """For each metric the domains on which it is not defined, after one task or another.
-
-    measured: how many domains each row has; the run was extended by the others later
-    """
-    notes = []
-    for name, rows in matrices.items():
-        missing = [
-            task
-            for number, task in enumerate(tasks)
-            if any(row[number] is None for row, known in zip(rows, measured, strict=True) if number < known)
-        ]
-        if missing:
-            where = "any domain" if len(missing) == len(tasks) else ", ".join(missing)
-            notes.append(f"{title_of(name)} is not defined on {where} and left out of means")
-    return notes
-
-
-def absent_class_notes(missing: Mapping[str, Mapping[str, Sequence[int]]]) -> list[str]:
-    """Over which classes the metrics of a domain are, where it lacks one."""
-    notes = []
-    for domain, counts in missing.items():
-        untested = [name for name, (_, test) in counts.items() if not test]
-        untrained = [name for name, (train, test) in counts.items() if test and not train]
-        if untested:
-            notes.append(
-                f"{domain} has no test samples of {', '.join(untested)}: its metrics are over the other classes"
-            )
-        if untrained:
-            notes.append(f"{domain} has no training samples of {', '.join(untrained)}, but its metrics count them")
-    return notes
 
 
 def _mean_where_defined(rounds: Sequence[dict[str, Any]], field: str) -> float | None:

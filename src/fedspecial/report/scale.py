@@ -51,11 +51,20 @@ class Scale:
         """The title with its unit, for axes and captions."""
         return f"{self.title} in per cent" if self.in_percent else self.title
 
+    @property
+    def unit(self) -> str:
+        """What follows a value in running text."""
+        return " %" if self.in_percent else ""
+
     def text(self, value: float | None, digits: int = 2) -> str:
         """A value; plain numbers get one more digit than per cent."""
         if value is None:
             return NOT_DEFINED
         return f"{self.factor * value:.{digits}f}" if self.in_percent else f"{value:.{digits + 1}f}"
+
+    def change(self, value: float) -> str:
+        """A difference of two values, with its sign."""
+        return f"{self.factor * value:+.{2 if self.in_percent else 3}f}"
 
     def cell(self, value: float | None) -> str:
         """A value in a matrix."""

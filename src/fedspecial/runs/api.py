@@ -141,6 +141,8 @@ def resume(
     objects.check_same(settings, KEPT)
     objects.check_complete(settings, f"fedspecial.resume({str(folder)!r}, …)")
     with directory.claimed(folder):
+        if (finished := directory.finished(folder)) is not None:  # by another process, after the look above
+            return _located(finished, folder, objects.model)
         return continue_run(folder, settings, objects, listeners, progress)
 
 

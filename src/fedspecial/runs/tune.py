@@ -20,6 +20,7 @@ from fedspecial.core.files import write_atomic
 from fedspecial.errors import InputError
 from fedspecial.metrics.statistics import MIN_SEEDS, directions, t_interval
 from fedspecial.report.comparison import MeanStd
+from fedspecial.report.scale import ACCURACY, Scale
 from fedspecial.runs import directory
 from fedspecial.runs.jobs import Job, progress_shown, run_missing, settings_key
 
@@ -61,6 +62,7 @@ class Tuned:
     bwt:    the same for BWT; without a λ for which it is not defined
     gains:  for each other λ, ACC minus ACC of λ = 0, seed by seed
     preset: the settings file for ``fedspecial run``
+    scale:  how values of the main metric are written
     """
 
     lam: float
@@ -68,6 +70,7 @@ class Tuned:
     preset: Path
     bwt: Curve
     gains: Mapping[float, Sequence[float]]
+    scale: Scale = ACCURACY
 
     @property
     def verdict(self) -> str:
@@ -75,7 +78,7 @@ class Tuned:
         if self.lam == 0:
             return "no λ is better than 0: on this data, SPECIAL has no advantage over FedAvg in ACC; look at BWT too"
         gains = self.gains[self.lam]
-        mean = f"{100 * fmean(gains):+.2f} points"
+        mean = self.scale.change(fmean(gains)) + (" points" if self.scale.in_percent else "")
         if len(gains) < MIN_SEEDS:
             seeds = f"{len(gains)} seeds" if len(gains) > 1 else "1 seed"
             return (
@@ -84,7 +87,8 @@ class Tuned:
             )
         interval = t_interval(gains)
         assert interval is not None
-        spread = f"{mean} [{100 * interval.low:+.2f} … {100 * interval.high:+.2f}] over {len(gains)} seeds"
+        ends = f"[{self.scale.change(interval.low)} … {self.scale.change(interval.high)}]"
+        spread = f"{mean} {ends} over {len(gains)} seeds"
         clear = dict(zip(self.gains, directions(list(self.gains.values())), strict=True))
         if clear[self.lam] > 0:
             return f"λ = {self.lam:g} is better than 0: ACC {spread}"
@@ -147,9 +151,11 @@ def tune(
             with progress_shown(planned, progress) as tick:
                 run_missing(planned, jobs, tick)
         curve |= read_curve(search, values)
-    preset = write_preset(search, curve)
+    result = directory.finished(search.job(best(curve), search.seeds[0]).folder)
+    scale = ACCURACY if result is None else result.scale
+    preset = write_preset(search, curve, scale)
     bwt = read_curve(search, list(curve), "bwt")
-    return Tuned(best(curve), curve, preset, bwt, {lam: gains(search, lam) for lam in curve if lam > 0})
+    return Tuned(best(curve), curve, preset, bwt, {lam: gains(search, lam) for lam in curve if lam > 0}, scale)
 
 
 BEYOND = (1.25, 1.5, 2.0)
@@ -200,13 +206,14 @@ def preset_of(search: Search, lam: float) -> dict[str, Any]:
     return {**search.settings, "method": method, "lam": lam}
 
 
-def write_preset(search: Search, curve: Curve) -> Path:
+def write_preset(search: Search, curve: Curve, scale: Scale) -> Path:
     """Write a settings file for ``fedspecial run FILE``, with the curve as a comment."""
     lam = best(curve)
-    points = "\n".join(f"#   λ = {x:<5g} {100 * curve[x].mean:.2f}" for x in sorted(curve))
+    points = "\n".join(f"#   λ = {x:<5g} {scale.text(curve[x].mean)}" for x in sorted(curve))
+    unit = "in per cent" if scale.in_percent else f"({scale.title})"
     head = (
         f"# λ from a two-stage search; validation on a fraction {search.holdout:g} of the training samples; seeds "
-        f"{', '.join(map(str, search.seeds))}. Mean ACC in per cent:\n{points}\n"
+        f"{', '.join(map(str, search.seeds))}. Mean ACC {unit}:\n{points}\n"
     )
     path = search.out / "preset.yaml"
     body = yaml.safe_dump(preset_of(search, lam), sort_keys=False, allow_unicode=True)

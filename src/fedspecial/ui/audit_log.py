@@ -16,10 +16,12 @@ from fedspecial.flower.governance import audit
 from fedspecial.ui.files import (
     Problem,
     UnreadableFileError,
+    count_of,
     number_of,
     open_regular,
     read_json_object,
     text_of,
+    whole_of,
 )
 from fedspecial.ui.tail import TailReader
 
@@ -123,6 +125,7 @@ class AuditTrail:
         return self.sites.setdefault(key, Site(key))
 
     def _on_round(self, line: dict[str, Any]) -> None:
+        task, number = count_of(line["task"]), count_of(line["round"])
         requested, updates, refusals = line["requested"], line["updates"], line["refusals"]
         used = [text_of(update["site"]) for update in updates]
         self.num_rounds += 1
@@ -135,28 +138,28 @@ class AuditTrail:
             site.used += 1
             site.missed, site.last_used, site.last_reason = 0, self.num_rounds, ""
         for refusal in refusals:
-            self._add_refusal(refusal, line, line["round"])
+            self._add_refusal(refusal, line, number)
         self.rounds.append(
             {
                 "time": text_of(line.get("time")),
-                "task": line["task"],
-                "round": line["round"],
-                "attempt": line.get("attempt"),
+                "task": task,
+                "round": number,
+                "attempt": whole_of(line.get("attempt")),
                 "outcome": text_of(line["outcome"]),
                 "requested": len(requested),
                 "used": len(used),
                 "refused": len(refusals),
-                "quorum": line.get("quorum"),
+                "quorum": whole_of(line.get("quorum")),
                 "drift": number_of(line.get("drift")),
             }
         )
 
-    def _add_refusal(self, refusal: dict[str, Any], line: dict[str, Any], round_number: Any) -> None:
+    def _add_refusal(self, refusal: dict[str, Any], line: dict[str, Any], round_number: int | None) -> None:
         self.num_refusals += 1
         site, reason = self._site(refusal["site"]), text_of(refusal["reason"])
         site.refused += 1
         site.last_reason = reason
-        where = {"time": text_of(line.get("time")), "task": line.get("task"), "round": round_number}
+        where = {"time": text_of(line.get("time")), "task": whole_of(line.get("task")), "round": round_number}
         self.refusals.append({**where, "site": site.name, "reason": reason})
 
     def _verify(self) -> None:
@@ -255,9 +258,8 @@ def _decision(content: dict[str, Any]) -> dict[str, Any]:
         }
         for domain in content["domains"][:60]
     ]
-    task = content.get("task")
     return {
-        "task": task if isinstance(task, int) else None,
+        "task": whole_of(content.get("task")),
         "publish": content["publish"] is True,
         "reason": text_of(content["reason"]),
         "domains": domains,

@@ -12,10 +12,11 @@ from typing import Any, BinaryIO
 
 import yaml
 
+from fedspecial.core.yaml_text import RefusedYAMLError, load_yaml
+
 MAX_JSON = 8 << 20
 """Larger JSON and YAML files are not read; those of a run have some kilobytes."""
 MAX_TEXT = 400
-_Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class UnreadableFileError(Exception):
@@ -72,11 +73,11 @@ def read_json_object(root: Path, path: Path) -> dict[str, Any]:
 
 def read_yaml_object(root: Path, path: Path) -> dict[str, Any]:
     data = read_limited(root, path)
-    if b"&" in data and b"*" in data:  # aliases can expand a small file to gigabytes; ours have none
-        raise UnreadableFileError("it contains YAML aliases, which files of runs do not have")
     try:
-        found = yaml.load(data, Loader=_Loader)
-    except (yaml.YAMLError, ValueError, RecursionError):
+        found = load_yaml(data, aliases=False)
+    except RefusedYAMLError as error:
+        raise UnreadableFileError(f"it is not a file of a run ({error})") from None
+    except yaml.YAMLError:
         raise UnreadableFileError("it is cut off or not YAML") from None
     if not isinstance(found, dict):
         raise UnreadableFileError("it contains no settings")
@@ -85,7 +86,10 @@ def read_yaml_object(root: Path, path: Path) -> dict[str, Any]:
 
 def text_of(value: Any) -> str:
     """Any value as a text of limited length."""
-    text = value if isinstance(value, str) else "–" if value is None else str(value)
+    try:
+        text = value if isinstance(value, str) else "–" if value is None else str(value)
+    except ValueError:  # Python refuses to write out a whole number of thousands of digits
+        text = "a number that is too long to be shown"
     return text if len(text) <= MAX_TEXT else text[: MAX_TEXT - 1] + "…"
 
 
@@ -103,6 +107,11 @@ def number_of(value: Any) -> float | None:
     """A finite number with six digits, or None for anything else."""
     found = finite(value)
     return None if found is None else float(f"{found:.6g}")
+
+
+def whole_of(value: Any) -> int | None:
+    """A whole number that a browser can represent, or None for anything else."""
+    return value if type(value) is int and abs(value) < 2**53 else None
 
 
 def count_of(value: Any, limit: int = 10**9) -> int:

@@ -18,9 +18,10 @@ from fedspecial.ui.files import (
     read_json_object,
     read_yaml_object,
     text_of,
+    whole_of,
 )
 from fedspecial.ui.run_files import RunFiles
-from fedspecial.ui.runlog import RunLog
+from fedspecial.ui.runlog import MAX_TASKS, RunLog
 from fedspecial.ui.state import RunState, Signature, signature_of, state_of
 
 MAX_RUNS = 20_000
@@ -137,6 +138,9 @@ class RunIndex:
         final = self._final_metrics(folder, problems) if signature["result.json"] else {}
         try:
             self._read_ends(folder / "events.jsonl", log, whole=not final)
+            if log.task > len(log.points):  # the event of the extension is somewhere between the two ends
+                log = RunLog()
+                self._read_ends(folder / "events.jsonl", log, whole=True, domains=self._domains(folder, problems))
         except UnreadableFileError as error:
             if signature["events.jsonl"]:
                 problems.append(Problem("events.jsonl", str(error)))
@@ -151,7 +155,7 @@ class RunIndex:
             **(final or _accuracy_so_far(log)),
             "run": name,
             **{key: text_of(log.started.get(key)) for key in ("benchmark", "method")},
-            "seed": log.started.get("seed") if isinstance(log.started.get("seed"), int) else None,
+            "seed": whole_of(log.started.get("seed")),
             "metric": {"title": log.scale.title, "percent": log.scale.in_percent},
             "state": state.state,
             "reason": state.reason,
@@ -172,13 +176,17 @@ class RunIndex:
             return {}
         return {"acc": number_of(result.get("acc")), "bwt": number_of(result.get("bwt")), "final": True}
 
-    def _read_ends(self, path: Path, log: RunLog, *, whole: bool) -> None:
-        """The first line, and of an unfinished run the last lines: enough for the overview."""
+    def _read_ends(self, path: Path, log: RunLog, *, whole: bool, domains: list[str] | None = None) -> None:
+        """The first line, and of an unfinished run the last lines: enough for the overview.
+
+        domains: those of the run by now, if it was extended
+        """
         with open_regular(self.root, path) as file:
             first = file.readline(HEAD)
             if not first.endswith(b"\n"):
                 return
             log.add_line(first[:-1])
+            log.tasks = domains or log.tasks
             if not whole:
                 return
             size = os.fstat(file.fileno()).st_size
@@ -190,8 +198,14 @@ class RunIndex:
                 if line.startswith((b'{"event": "round"', b'{"event": "task_finished"')):
                     log.add_line(line)
 
+    def _domains(self, folder: Path, problems: list[Problem]) -> list[str]:
+        """The domains of a run, which config.yaml lists with the hash of each one's data."""
+        about = self._from_settings(folder, problems).get("about")
+        data = about.get("data") if isinstance(about, dict) else None
+        return [text_of(name) for name in list(data)[:MAX_TASKS]] if isinstance(data, dict) else []
+
     def _from_settings(self, folder: Path, problems: list[Problem]) -> dict[str, Any]:
-        """What a run that has not started yet will be."""
+        """The settings of a run, which say what one that has not started yet will be."""
         try:
             return read_yaml_object(self.root, folder / "config.yaml")
         except UnreadableFileError as error:

@@ -129,10 +129,12 @@ class RunFiles:
         return {name: totals[name] for name in names}
 
     def curves(self) -> dict[str, Any]:
+        """points: the domain that is learned in each span of `per_task` rounds; it can return in a later one"""
         names = [f"accuracy/{name}" for name in self.log.tasks]
         return {
             "per_task": self.log.rounds_per_task,
             "tasks": self.log.tasks,
+            "points": self.log.points,
             **self.log.curves.to_json([*names, *CURVES]),
         }
 

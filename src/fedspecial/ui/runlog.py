@@ -187,9 +187,10 @@ class RunLog:
 
     def _on_certificate(self, event: Event) -> None:
         summary = event["summary"]
-        names = ("anchored", "status", "drift", "max_drift", "recursion_bound", "delta_cap", "max_ratio", "lam")
+        names = ("drift", "recursion_bound", "max_ratio")
         task = count_of(event["task"], MAX_TASKS)
-        self.certificates[task] = {name: summary.get(name) for name in names}
+        about = {"anchored": summary.get("anchored") is True, "status": text_of(summary.get("status"))}
+        self.certificates[task] = about | {name: number_of(summary.get(name)) for name in names}
         if summary.get("status") in ("bug in the run", "wrong constant"):
             self._warn(f"task {task}: a bound of the certificate is violated ({summary['status']})")
 

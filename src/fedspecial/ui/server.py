@@ -12,6 +12,7 @@ from __future__ import annotations
 import hmac
 import json
 import secrets
+import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -19,14 +20,15 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib import resources
 from pathlib import Path
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from fedspecial.errors import InputError
 from fedspecial.ui.files import UnreadableFileError, open_regular
 from fedspecial.ui.index import RunIndex
+from fedspecial.ui.local_host import HOST, names_this_machine
 from fedspecial.ui.views import VIEWS, Content, Parts
 
-HOST = "127.0.0.1"
 POLL_SECONDS = 0.5
 BUSY_SECONDS = 0.02
 """The same while a long file is still being read."""
@@ -74,8 +76,10 @@ class UiServer(ThreadingHTTPServer):
         self.closing.set()
         super().server_close()
 
-    def handle_error(self, request: object, client_address: object) -> None:
-        """A browser that closes its connection is no error."""
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A browser that closes its connection, or does not read, is no error."""
+        if not isinstance(sys.exception(), OSError):
+            super().handle_error(request, client_address)
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -100,8 +104,8 @@ class Handler(BaseHTTPRequestHandler):
         try:
             if path == "":
                 self._send(static_file("index.html"), "text/html")
-            elif name == "static":
-                self._send(static_file(rest), TYPES[Path(rest).suffix])
+            elif name == "static" and (kind := TYPES.get(Path(rest).suffix)):
+                self._send(static_file(rest), kind)
             elif name == "view" and rest in VIEWS:
                 self._send(_as_object(self.server.look(rest, runs).parts), "application/json")
             elif name == "live" and rest in VIEWS:
@@ -110,21 +114,20 @@ class Handler(BaseHTTPRequestHandler):
                 self._send_run_file(runs, query.get("name", [""])[0])
             else:
                 raise FileNotFoundError
-        except (FileNotFoundError, KeyError, InputError, UnreadableFileError) as error:
+        except (FileNotFoundError, InputError, UnreadableFileError) as error:
             text = str(error) if isinstance(error, InputError | UnreadableFileError) else "there is no such page"
             self._refuse(HTTPStatus.NOT_FOUND, f"404: {text}")
         except (BrokenPipeError, ConnectionResetError):
             self.close_connection = True
 
     def _authorized_path(self) -> str | None:
-        """The path after the token, or None.
-
-        The Host header is checked against DNS rebinding. Its port may differ, because SSH can forward any port.
-        """
-        given, _, path = urlsplit(self.path).path.removeprefix("/").partition("/")
+        """The path after the token, or None."""
+        try:
+            given, _, path = urlsplit(self.path).path.removeprefix("/").partition("/")
+        except ValueError:  # such as an address that ends within [
+            return None
         right_token = hmac.compare_digest(given.encode(), self.server.token.encode())
-        right_host = self.headers.get("Host", "").partition(":")[0] in (HOST, "localhost")
-        return path if right_token and right_host else None
+        return path if right_token and names_this_machine(self.headers.get("Host")) else None
 
     def _start(self, status: HTTPStatus, kind: str, policy: str = POLICY, **headers: str) -> None:
         self.send_response(status)
@@ -148,20 +151,22 @@ class Handler(BaseHTTPRequestHandler):
         self._refuse(HTTPStatus(code), f"{code}: {HTTPStatus(code).phrase}")
 
     def _stream(self, view: str, runs: Sequence[str]) -> None:
-        first = self.server.look(view, runs)
         self._start(HTTPStatus.OK, "text/event-stream")
         self.send_header("Connection", "close")
         self.end_headers()
         self.close_connection = True
-        for message in self._messages(view, runs, first):
+        for message in self._messages(view, runs):
             self.wfile.write(message)
             self.wfile.flush()
 
-    def _messages(self, view: str, runs: Sequence[str], found: Content) -> Iterator[bytes]:
-        sent = found.parts
-        yield _message(_as_object(sent))
+    def _messages(self, view: str, runs: Sequence[str]) -> Iterator[bytes]:
+        """All parts of the view, then those that change, until the server or the run is gone.
+
+        That there is no such run is a message too: a browser does not show the body of a refused stream.
+        """
+        sent: Parts = {}
         spoken = time.monotonic()
-        while not self.server.closing.wait(POLL_SECONDS if found.complete else BUSY_SECONDS):
+        while True:
             try:
                 found = self.server.look(view, runs)
             except InputError as error:
@@ -176,6 +181,8 @@ class Handler(BaseHTTPRequestHandler):
             elif time.monotonic() - spoken > SILENT_SECONDS:
                 yield b": still here\n\n"
                 spoken = time.monotonic()
+            if self.server.closing.wait(POLL_SECONDS if found.complete else BUSY_SECONDS):
+                return
 
     def _send_run_file(self, runs: Sequence[str], name: str) -> None:
         with self.server.lock:

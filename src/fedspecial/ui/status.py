@@ -15,9 +15,9 @@ from typing import Any
 from fedspecial.errors import InputError
 from fedspecial.ui.audit_log import AuditTrail
 from fedspecial.ui.files import UnreadableFileError, finite, read_json_object, text_of
+from fedspecial.ui.local_host import HOST, names_this_machine
 from fedspecial.ui.state import signature_of, state_of
 
-HOST = "127.0.0.1"
 NO_ERROR = "no error was recorded: it was interrupted; the same `flwr run` continues it"
 
 
@@ -177,10 +177,17 @@ def prometheus_text(status: dict[str, Any]) -> str:
             [({}, float(status["gate"]["publish"]))],
         )
     if status["privacy"]:
-        add("privacy_epsilon", "gauge", "Privacy spent.", [({}, float(status["privacy"]["ε"]))])
+        add("privacy_epsilon", "gauge", "Privacy spent.", [({}, _number(status["privacy"]["ε"]))])
     intact = (status["audit"] or {}).get("state") == "verified"
     add("audit_log_intact", "gauge", "Whether the audit log is intact.", [({}, float(intact))])
     return "\n".join(lines) + "\n"
+
+
+def _number(text: str) -> float | None:
+    """A number of the status that is a text; None where it was not finite."""
+    with contextlib.suppress(ValueError):
+        return float(text)
+    return None
 
 
 def _seconds(text: str | None) -> float | None:
@@ -200,6 +207,9 @@ def metrics_server(folder: Path, port: int) -> ThreadingHTTPServer:
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
+            if not names_this_machine(self.headers.get("Host")):
+                self.send_error(403)
+                return
             if self.path != "/metrics":
                 self.send_error(404)
                 return

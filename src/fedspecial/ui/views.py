@@ -33,10 +33,10 @@ def overview(index: RunIndex, runs: Sequence[str]) -> Content:
 
 
 def run(index: RunIndex, runs: Sequence[str]) -> Content:
-    name, files = _one(index, runs)
+    files, row = _one(index, runs)
     files.poll()
     parts = {
-        "row": index.rows()[name],
+        "row": row,
         "curves": _text(files.curves()),
         "matrix": _text(files.matrix()),
         "results": _text({**files.results(), "counts": files.counts()}),
@@ -59,7 +59,7 @@ def compare(index: RunIndex, runs: Sequence[str]) -> Content:
     missing = [name for name in runs if name not in rows]
     for name in dict.fromkeys(runs):
         files = index.open(name)
-        if files is None:
+        if files is None or name not in rows:
             continue
         files.poll()
         complete = complete and files.share_read == 1
@@ -78,13 +78,12 @@ def compare(index: RunIndex, runs: Sequence[str]) -> Content:
 
 def federation(index: RunIndex, runs: Sequence[str]) -> Content:
     """The federations of the folder, and the chosen one; the first one if none is chosen."""
-    rows = {name: json.loads(content) for name, content in index.rows().items()}
-    found = [name for name, row in rows.items() if row["federation"]]
+    found = [name for name, content in index.rows().items() if json.loads(content)["federation"]]
     parts = {"federations": _text(found)}
     chosen = list(runs) or found[:1]
     if not chosen:
         return Content(parts)
-    name, files = _one(index, chosen)
+    files, row = _one(index, chosen)
     files.poll()
     trail = files.audit
     trail.poll()
@@ -93,7 +92,7 @@ def federation(index: RunIndex, runs: Sequence[str]) -> Content:
         problems.append(Problem("audit.jsonl", f"lines that cannot be used: {trail.num_unreadable}"))
     counts = {"rounds": trail.num_rounds, "refusals": trail.num_refusals, "starts": list(trail.starts)}
     parts |= {
-        "row": _text(rows[name]),
+        "row": row,
         "chain": _text(trail.chain()),
         "sites": _text(trail.site_rows()),
         "rounds": _text(list(trail.rounds)[::-1]),
@@ -114,12 +113,13 @@ VIEWS: Mapping[str, Callable[[RunIndex, Sequence[str]], Content]] = {
 }
 
 
-def _one(index: RunIndex, runs: Sequence[str]) -> tuple[str, RunFiles]:
+def _one(index: RunIndex, runs: Sequence[str]) -> tuple[RunFiles, str]:
+    """The files of the first of these runs, and its line of the overview, which both may be gone at the next look."""
     name = runs[0] if runs else ""
-    files = index.open(name)
-    if files is None or name not in index.rows():
+    files, row = index.open(name), index.rows().get(name)
+    if files is None or row is None:
         raise InputError(f"run={name}: there is no such run in {index.root}")
-    return name, files
+    return files, row
 
 
 def _json_of(problems: Sequence[Problem]) -> list[dict[str, str]]:

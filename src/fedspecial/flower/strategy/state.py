@@ -43,15 +43,16 @@ def load(strategy: SpecialStrategy, path: Path) -> None:
         with safe_open(path, framework="numpy") as file:
             state = json.loads((file.metadata() or {})["fedspecial"])
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
+        format = state["format"]
     except FileNotFoundError:
         raise InputError(f"checkpoint={path}: the file does not exist") from None
-    except (SafetensorError, KeyError, ValueError):
+    except (SafetensorError, KeyError, TypeError, ValueError):
         raise InputError(
             f"checkpoint={path}: the file is truncated, or is not a checkpoint of SpecialStrategy"
         ) from None
-    if state["format"] != _FORMAT:
+    if format != _FORMAT:
         raise InputError(
-            f"checkpoint={path}: it has format {state['format']}; this version of fedspecial reads format {_FORMAT}"
+            f"checkpoint={path}: it has format {format}; this version of fedspecial reads format {_FORMAT}"
         )
     for name in ("lam", "server_lr", "rounds_per_task"):
         if state[name] != getattr(strategy, name):

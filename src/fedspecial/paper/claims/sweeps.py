@@ -83,7 +83,8 @@ class NearBest:
     """At both neighbours of the best value the metric is within `width` points of the best.
 
     Every value is compared with each of its neighbours: width − (metric at the value − metric at the neighbour). The
-    two comparisons at the value with the highest mean decide. It is undecided if that value has only one neighbour.
+    two comparisons at the value with the highest mean decide. It is undecided if that value has only one neighbour, or
+    if values are missing, one of which could be the best or a neighbour.
     """
 
     key: str
@@ -101,8 +102,9 @@ class NearBest:
         gaps = [[self.width - gap for gap in advantage(ours[x], ours[neighbour])] for x, neighbour in pairs]
         near = [sign for (x, _), sign in zip(pairs, directions(gaps), strict=True) if x == best]
         band = [x for x in means if means[best] - means[x] <= self.width]
+        complete = len(ours) == len(results.xs)
         return Judgement(
-            verdict_of(gaps, holds=near == [1, 1], fails=-1 in near),
+            verdict_of(gaps, holds=near == [1, 1], fails=-1 in near) if complete else UNDECIDED,
             f"best at {best:g}; within {self.width:g} points at {_listed(band)}",
             self.published,
         )

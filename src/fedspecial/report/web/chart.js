@@ -36,7 +36,8 @@ export class Chart {
     new ResizeObserver(() => this.resize()).observe(this.box);
   }
 
-  // series: [{label, number, width, dash}]; data: [rounds, ...values]; x: {total, per_task, tasks}
+  // series: [{label, number, width, dash}]; data: [rounds, ...values]; x: {total, per_task, points}, where points are the
+  // domains in the order in which they are learned, which may return
   update(series, data, x) {
     this.last = [series, data, x];
     const width = this.box.clientWidth;
@@ -114,9 +115,9 @@ export class Chart {
   }
 
   roundName(value) {
-    const { per_task: size, tasks } = this.x;
-    if (!size || !tasks?.length) return String(value);
-    const task = Math.min(tasks.length, Math.ceil(value / size));
+    const { per_task: size, points } = this.x;
+    if (!size || !points?.length) return String(value);
+    const task = Math.min(points.length, Math.ceil(value / size));
     return `${value} (task ${task}, round ${value - (task - 1) * size})`;
   }
 
@@ -134,8 +135,8 @@ export class Chart {
 
   // The background alternates between tasks, which are named at the top where there is room.
   drawTasks(u) {
-    const { per_task: size, tasks } = this.x;
-    if (!size || !tasks || tasks.length < 2) return;
+    const { per_task: size, points } = this.x;
+    if (!size || !points || points.length < 2) return;
     const { ctx, bbox } = u;
     ctx.save();
     ctx.beginPath();
@@ -143,7 +144,7 @@ export class Chart {
     ctx.clip();
     ctx.font = `${11 * devicePixelRatio}px system-ui, sans-serif`;
     ctx.textAlign = "center";
-    tasks.forEach((name, number) => {
+    points.forEach((name, number) => {
       const [left, right] = [number * size, (number + 1) * size].map((at) => u.valToPos(at, "x", true));
       if (number % 2) {
         ctx.fillStyle = colour("raised");

@@ -34,7 +34,7 @@ function show() {
   }
   scrollTo(0, 0);
   if (page.view) live.open(page.view, runs);
-  else live.close();
+  else live.stop();
 }
 
 const themes = matchMedia("(prefers-color-scheme: dark)");

@@ -6,7 +6,7 @@ import { HeatMap } from "./heatmap.js";
 import { Problems, card, link } from "./parts.js";
 import { mark, scatter } from "./scatter.js";
 
-const NOT_COMPARED = new Set(["seed", "out", "data", "workers", "threads", "engine", "device", "ray_address", "cpus_per_client", "gpus_per_client", "checkpoint_seconds"]);
+const NOT_COMPARED = new Set(["seed", "out", "data", "workers", "threads", "engine", "device", "ray_address", "cpus_per_client", "gpus_per_client", "trackers", "checkpoint_seconds"]);
 const MEAN = "mean of the domains trained so far";
 
 export class ComparePage {
@@ -150,8 +150,8 @@ export class ComparePage {
   axis(runs) {
     const total = Math.max(1, ...runs.map((one) => one.row.total || one.curves.rounds.at(-1) || 1));
     const first = runs[0]?.curves;
-    const same = first && runs.every((one) => one.curves.per_task === first.per_task && JSON.stringify(one.curves.tasks) === JSON.stringify(first.tasks));
-    return same ? { total, per_task: first.per_task, tasks: first.tasks } : { total };
+    const same = first && runs.every((one) => one.curves.per_task === first.per_task && JSON.stringify(one.curves.points) === JSON.stringify(first.points));
+    return same ? { total, per_task: first.per_task, points: first.points } : { total };
   }
 
   showMeans() {
@@ -181,11 +181,14 @@ export class ComparePage {
     });
   }
 
+  // Each group is compared with the first one on its benchmark: on another, a seed gives other data.
   showSeeds() {
-    const [first, ...others] = this.groups;
     const { scale } = this;
+    const firsts = new Map([...this.groups].reverse().map((group) => [group.benchmark, group]));
     const bySeed = (group) => new Map(group.members.map(([, one]) => [one.row.seed, one.results]));
+    const others = this.groups.filter((group) => firsts.get(group.benchmark) !== group);
     const tables = others.map((group) => {
+      const first = firsts.get(group.benchmark);
       const [base, mine] = [bySeed(first), bySeed(group)];
       const seeds = [...mine.keys()].filter((seed) => base.has(seed)).sort((a, b) => a - b);
       const change = (key, seed) => (mine.get(seed)[key] == null || base.get(seed)[key] == null ? null : mine.get(seed)[key] - base.get(seed)[key]);
@@ -199,7 +202,7 @@ export class ComparePage {
       table.update(lines);
       return h("figure", {}, h("figcaption", {}, `${group.label} − ${first.label}${scale.changeUnit}`), table.element);
     });
-    this.replace(this.seeds, tables.length ? tables : [h("p", { class: "soft" }, "All selected runs are in one group.")]);
+    this.replace(this.seeds, tables.length ? tables : [h("p", { class: "soft" }, "No two groups are on the same benchmark.")]);
   }
 
   showSettings() {

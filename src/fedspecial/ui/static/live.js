@@ -26,6 +26,13 @@ export class Live {
     this.source = null;
   }
 
+  // For a page without news: without its address, it is not connected again when it becomes visible.
+  stop(state = "", text = "") {
+    this.close();
+    this.address = null;
+    this.onState(state, text);
+  }
+
   connect() {
     this.close();
     const source = new EventSource(this.address);
@@ -36,8 +43,7 @@ export class Live {
       this.onParts(JSON.parse(event.data));
     };
     source.addEventListener("gone", (event) => {
-      this.close();
-      this.onState("gone", JSON.parse(event.data));
+      if (this.source === source) this.stop("gone", JSON.parse(event.data));
     });
     source.onerror = () => {
       if (this.source === source) this.onState("lost");

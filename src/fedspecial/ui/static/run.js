@@ -127,8 +127,8 @@ export class RunPage {
   }
 
   showCurves(curves, total) {
-    const { columns, rounds, tasks, per_task } = curves;
-    const x = { total: total || rounds.at(-1) || 1, per_task, tasks };
+    const { columns, rounds, tasks, points, per_task } = curves;
+    const x = { total: total || rounds.at(-1) || 1, per_task, points };
     const chosen = (names, scale = 1) => [rounds, ...names.map((name) => columns[name].map((value) => (value === null ? null : scale * value)))];
     this.accuracy.update(tasks.map((label, number) => ({ label, number })), chosen(tasks.map((name) => `accuracy/${name}`), this.scale.factor), x);
     this.drift.update([{ label: "drift", number: 0 }, { label: "bound", number: 1, dash: [7, 4] }], chosen(["drift", "bound"]), x);
