@@ -6,6 +6,7 @@ import random
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from torch import Tensor, nn
@@ -238,3 +239,30 @@ def test_an_iterable_data_set_is_refused() -> None:
 
     with pytest.raises(InputError, match="Stream has no length"):
         Domain.of("a", Stream(), Stream())
+
+
+def test_tables_of_pandas_and_arrays_in_any_layout_are_the_same_inputs() -> None:
+    x, y = np.arange(12, dtype=np.float32).reshape(4, 3), np.array([0, 1, 1, 0])
+    frame = pd.DataFrame(x, columns=["a", "b", "c"])
+    reversed_views = (x[::-1].copy()[::-1], y[::-1].copy()[::-1])
+    for inputs, labels in (
+        (frame, pd.Series(y)),
+        (frame.astype("Float64"), pd.Series(y, index=[9, 8, 7, 6])),
+        (x.astype(">f4"), y.astype(">i8")),
+        reversed_views,
+    ):
+        samples = Samples.of((inputs, labels))
+        assert torch.equal(samples.x, torch.from_numpy(x))
+        assert torch.equal(samples.y, torch.from_numpy(y))
+
+
+def test_a_missing_value_of_pandas_is_a_missing_value() -> None:
+    frame = pd.DataFrame({"a": pd.array([1.0, None], dtype="Float64"), "b": [2.0, 3.0]})
+    assert Samples.of((frame, [0, 1])).x.isnan().tolist() == [[False, False], [True, False]]
+
+
+def test_inputs_that_are_not_numbers_and_names_that_are_not_texts_are_refused() -> None:
+    with pytest.raises(InputError, match="domain 'A' train: its inputs do not become a tensor"):
+        Domain.of("A", (pd.DataFrame({"a": ["x", "y"]}), [0, 1]), (np.zeros((2, 1)), [0, 1]))
+    with pytest.raises(InputError, match="domain 2020: its name must be a text, such as '2020'"):
+        Domain.of(2020, (np.zeros((2, 1)), [0, 1]), (np.zeros((2, 1)), [0, 1]))  # type: ignore[arg-type]

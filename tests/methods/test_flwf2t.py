@@ -19,7 +19,7 @@ from fedspecial.core.streams import stream
 from fedspecial.engine import inprocess
 from fedspecial.methods import flwf2t
 from fedspecial.methods.flwf2t import FLwF2T, distillation
-from toy_problems import begin, growing, images, learn, play, rotated_blobs, texts
+from toy_problems import QUICK, begin, growing, images, learn, play, rotated_blobs, texts
 
 MIB = 2**20
 ONE_STEP: dict[str, Any] = {"local_steps": 1, "local_epochs": None}
@@ -291,3 +291,30 @@ def test_the_server_records_who_trained_only_if_clients_keep_their_own_teachers(
     assert {name: tensor.tolist() for name, tensor in server.tensors.items()} == (
         {"trained": [1, 3]} if recorded else {}
     )
+
+
+class Named(torch.nn.Module):
+    """A layer whose argument is named, as dict inputs need it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc = torch.nn.Linear(6, 3)
+
+    def forward(self, features: Tensor) -> Tensor:
+        scores: Tensor = self.fc(features)
+        return scores
+
+
+def test_dict_and_tuple_inputs_have_the_model_of_the_same_tensors(tmp_path: Path) -> None:
+    plain = rotated_blobs(tasks=2)
+
+    def wrapped(wrap: Any) -> Any:
+        def part(samples: Any) -> Any:
+            return wrap(samples.x), samples.y
+
+        return [fedspecial.Domain.of(d.name, part(d.train), part(d.test)) for d in plain.domains]
+
+    settings: dict[str, Any] = {**QUICK, "method": "flwf2t", "model": Named}
+    expected = fedspecial.run(plain, out=tmp_path / "tensor", **settings).model_sha256
+    for kind, wrap in (("dict", lambda x: {"features": x}), ("tuple", lambda x: (x,))):
+        assert fedspecial.run(wrapped(wrap), out=tmp_path / kind, **settings).model_sha256 == expected

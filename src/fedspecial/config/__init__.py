@@ -9,7 +9,15 @@ describe  what is shown of them: tables and the JSON schema
 Nothing here imports torch before a method's class is needed.
 """
 
-from fedspecial.config.resolve import RunSettings, check_common, merge_settings, resolve, unknown_setting
+from fedspecial.config.method_class import check_method_class
+from fedspecial.config.resolve import (
+    RunSettings,
+    check_common,
+    merge_settings,
+    refuse_data_settings,
+    resolve,
+    unknown_setting,
+)
 from fedspecial.config.settings import EXECUTION, GROUPS, Config, data_folder
 from fedspecial.config.sources import (
     benchmark_of_preset,
@@ -30,6 +38,7 @@ __all__ = [
     "Settings",
     "benchmark_of_preset",
     "check_common",
+    "check_method_class",
     "data_folder",
     "given_object",
     "is_given_object",
@@ -39,6 +48,7 @@ __all__ = [
     "preset_settings",
     "read_run_file",
     "read_settings",
+    "refuse_data_settings",
     "resolve",
     "unknown_setting",
 ]

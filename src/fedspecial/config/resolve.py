@@ -18,6 +18,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from fedspecial.config.aggregation_settings import check_aggregation
 from fedspecial.config.asynchrony_settings import check_asynchrony
+from fedspecial.config.method_class import check_method_class
 from fedspecial.config.paths import absolute_paths
 from fedspecial.config.privacy_settings import check_privacy
 from fedspecial.config.settings import Config
@@ -51,6 +52,8 @@ def merge_settings(given: Mapping[str, Any]) -> Settings:
     if "tracker" in settings:  # one tracker or several: both words are natural
         settings["trackers"] = settings.pop("tracker")
     chosen = settings.get("benchmark", Config().benchmark)
+    if is_given_object(chosen):
+        refuse_data_settings(settings)
     preset = {} if is_given_object(chosen) else preset_settings(str(chosen))
     preset |= _settings_for_kind(preset.pop("kinds", {}), preset, settings)
     by_method = [preset.pop("methods", {}), settings.pop("methods", {})]
@@ -69,6 +72,21 @@ def merge_settings(given: Mapping[str, Any]) -> Settings:
     return _collect_options({**own, **base, **config.model_dump(include={"benchmark", "method"})}, config)
 
 
+_OF_READERS = ("data", "domains", "cap", "holdout", "image_size", "on_bad", "options")
+"""Settings with which a named benchmark is read and cut."""
+
+
+def refuse_data_settings(given: Mapping[str, Any]) -> None:
+    """Refuse settings that say how a benchmark is read where it is a Python object: nothing would be done with them."""
+    for key in _OF_READERS:
+        if key in given and given[key] not in (Config.model_fields[key].get_default(call_default_factory=True), {}):
+            how = "; for validation, give benchmark.held_out(share, seed)" if key == "holdout" else ""
+            raise InputError(
+                f"{key}={given[key]}: the benchmark is a Python object, which is used as it is; leave {key} out and "
+                f"give the domains and samples that are meant{how}"
+            )
+
+
 def _plain_settings(given: Mapping[str, Any]) -> Settings:
     """Settings are saved in config.yaml, so a function or another Python object cannot be one."""
     settings: Settings = {}
@@ -79,7 +97,9 @@ def _plain_settings(given: Mapping[str, Any]) -> Settings:
             name = str(given.get("method", Config().method))
             if key not in Config.model_fields and key not in (own := _own_settings(name)):
                 raise unknown_setting(key, name, own) from None
-            raise InputError(f"{key}={value}: a Python object, which cannot be saved as a setting") from None
+            raise InputError(
+                f"{key}: a Python object ({type(value).__name__}), which cannot be saved as a setting"
+            ) from None
     return settings
 
 
@@ -201,6 +221,7 @@ def _make_method(name: str, own: Settings) -> Method:
     from fedspecial import methods
 
     kind = methods.find(name)
+    check_method_class(kind)
     known = _own_settings(name)
     for key in own:
         if key not in known:

@@ -5,11 +5,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from fedspecial.data.schema import Kind
 from fedspecial.errors import InputError
+
+
+def native_array(values: Any) -> np.ndarray:
+    """An array, or a table of pandas, in a layout of memory that torch can read."""
+    array = np.asarray(values)
+    if hasattr(values, "to_numpy"):  # pandas: types of numbers of its own, and memory that must not be written to
+        array = values.to_numpy(dtype=np.float64, na_value=np.nan) if array.dtype == object else array
+        array = array if array.flags.writeable else array.copy()
+    if not array.dtype.isnative:
+        array = array.astype(array.dtype.newbyteorder("="))
+    return np.ascontiguousarray(array) if any(stride < 0 for stride in array.strides) else array
 
 
 def scale_and_shift(

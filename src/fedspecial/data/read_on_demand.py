@@ -19,6 +19,7 @@ from torch import Tensor
 
 from fedspecial.core.batches import Batch, map_tensors, tensors_of
 from fedspecial.core.streams import preserve_torch_rng, stream_seed
+from fedspecial.data.input_arrays import native_array
 from fedspecial.errors import InputError
 
 Transform = Callable[[Any], Any]
@@ -144,7 +145,7 @@ def array_inputs(x: Any) -> Any:
         return NestedInputs({key: array_inputs(part) for key, part in x.items()})
     if isinstance(x, tuple):
         return NestedInputs(tuple(array_inputs(part) for part in x))
-    tensor = torch.as_tensor(x)
+    tensor = torch.as_tensor(native_array(x) if hasattr(x, "__array__") and not isinstance(x, Tensor) else x)
     return tensor.float() if tensor.dtype == torch.float64 else tensor
 
 

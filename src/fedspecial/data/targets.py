@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from fedspecial.core.targets import IGNORED, TargetKind
+from fedspecial.data.input_arrays import native_array
 from fedspecial.errors import InputError
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ def read_targets(values: Any, where: str) -> tuple[Tensor, tuple[str, ...]]:
         return torch.from_numpy(numbers.astype(np.int64)), tuple(names.tolist())
     if array.dtype.kind not in "biuf":
         raise InputError(f"{where}: targets are numbers or class names, not {array.dtype.name}")
+    array = native_array(array if array.flags.writeable else array.copy())
     return _number_type(torch.as_tensor(array)), ()
 
 

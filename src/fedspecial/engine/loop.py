@@ -24,9 +24,10 @@ from fedspecial.engine.asynchronous import run_steps
 from fedspecial.engine.checkpoint import Position
 from fedspecial.engine.evaluate import further_metrics, main_values, majority_share
 from fedspecial.engine.head import grow
+from fedspecial.engine.method_checks import check_exchange, check_query, check_server_state
 from fedspecial.engine.round import run_round
 from fedspecial.engine.run import Run, measure, with_statistics
-from fedspecial.methods.base import Exchange, Method, Query, QueryResult
+from fedspecial.methods.base import Method, Query, QueryResult
 
 
 def learn(run: Run) -> None:
@@ -101,12 +102,13 @@ def _call_hook(run: Run, task: int, hook: Literal["begin_task", "end_task"]) -> 
     began = time.perf_counter()
     # A method's vector may lack BatchNorm statistics, and the model still has those of the last client.
     run.model.load(run.vector)
-    exchange: Exchange | None = getattr(run.method, hook)(run.server, run.context(task))
+    exchange = check_exchange(run.method, hook, getattr(run.method, hook)(run.server, run.context(task)))
     if exchange is not None:
         with contextlib.suppress(StopIteration):
             query = next(exchange)
             while True:
-                query = exchange.send(_query_clients(run, task, query))
+                query = exchange.send(_query_clients(run, task, check_query(run.method, hook, query)))
+    check_server_state(run.method, hook, run.server, run.vector)
     run.emit(TaskBoundary(task, hook, time.perf_counter() - began))
 
 

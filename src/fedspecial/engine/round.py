@@ -20,9 +20,9 @@ from fedspecial.engine.base import Reply
 from fedspecial.engine.checkpoint import Position
 from fedspecial.engine.detection import ALARM_SHARE, FIRST_LOSS, alarm_share, observe
 from fedspecial.engine.evaluate import main_values
+from fedspecial.engine.method_checks import check_clients, check_report, check_server_state
 from fedspecial.engine.run import Run, measure, with_statistics
 from fedspecial.engine.stats import RoundStats
-from fedspecial.errors import InputError
 from fedspecial.methods.base import Method, RoundInfo, StepReport
 
 
@@ -129,9 +129,9 @@ def _sample_clients(run: Run, task: int, round: int) -> list[int]:
     sample, where = run.method.sample_clients, (run.config.seed, task, round)
     if type(run.method).sample_clients is Method.sample_clients:  # uniform, so that it matters only how many there are
         return [present[number] for number in sample(run.server, *where, len(present), count)]
-    chosen: list[int] = []
-    for drawn in range(count, run.federation.clients + 1):  # one more for each chosen client that left the federation
-        found = sample(run.server, *where, run.federation.clients, drawn)
+    chosen, clients = list[int](), run.federation.clients
+    for drawn in range(count, clients + 1):  # one more for each chosen client that left the federation
+        found = check_clients(run.method, sample(run.server, *where, clients, drawn), clients)
         chosen = [client for client in found if client not in run.federation.absent]
         if len(chosen) >= count:
             break
@@ -222,12 +222,8 @@ def server_step(run: Run, task: int, round: int, average: Tensors, stats: RoundS
         scale=plan.scale,
         batch_size=config.batch_size,
     )
-    report = run.method.server_step(run.server, average, info)
-    if not isinstance(report, StepReport):
-        raise InputError(
-            f"method={run.method.name}: server_step returned {type(report).__name__}, expected a StepReport "
-            "(return StepReport() if there is nothing to report)"
-        )
+    report = check_report(run.method, run.method.server_step(run.server, average, info))
+    check_server_state(run.method, "server_step", run.server, run.vector)
     if BUFFERS in average:
         run.statistics.add_(average[BUFFERS])
     return report

@@ -22,6 +22,7 @@ from fedspecial.engine.aggregation.privacy import PrivateAggregation
 from fedspecial.engine.base import Engine
 from fedspecial.engine.checkpoint import Checkpointer, Position
 from fedspecial.engine.in_flight import WorkInFlight
+from fedspecial.engine.method_checks import check_broadcast
 from fedspecial.methods.base import Method, ProblemSpec, ServerContext
 from fedspecial.objectives.base import Objective, Scores
 from fedspecial.objectives.classification import CLASSIFICATION
@@ -133,6 +134,7 @@ def with_statistics(run: Run, message: Broadcast, *, query: bool = False) -> Bro
     A client that trains sends back the change of every vector, so a message without vectors gets none; a query may have
     its models among the payloads, and needs the statistics too.
     """
+    check_broadcast(run.method, message)
     if run.detects or run.config.stream_width:
         message.numbers[STREAM_ROUND] = run.time
     apart = run.config.batch_norm in ("mean-only", "bank") and len(run.statistics) > 0

@@ -23,6 +23,7 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor
 from torch.nn.functional import cross_entropy, softmax
 
+from fedspecial.core.batches import map_tensors
 from fedspecial.core.messages import Broadcast, ServerState, Update
 from fedspecial.core.vector import FlatModel
 from fedspecial.methods.base import ClientContext, Method, ServerContext
@@ -180,7 +181,9 @@ def _teacher_logits(context: ClientContext, teacher: Teacher, x: Tensor) -> Tens
     where = context.positions.numpy()
     new = np.flatnonzero(~teacher.known[where])
     if len(new):
-        logits = _logits(context.model, teacher.tensors, x[torch.from_numpy(new).to(x.device)])
+        rows = torch.from_numpy(new)
+        unseen = map_tensors(lambda part: part[rows.to(part.device)], x)  # x may be a dict or a tuple
+        logits = _logits(context.model, teacher.tensors, unseen)
         teacher.logits[torch.from_numpy(where[new])] = logits[:, : context.old_classes].to(teacher.logits.dtype)
         teacher.known[where] = True
     return teacher.logits[context.positions]

@@ -19,6 +19,7 @@ from fedspecial.config import EXECUTION, Settings, merge_settings, read_run_file
 from fedspecial.errors import InputError
 from fedspecial.report.progress_line import ProgressLine, can_show
 from fedspecial.runs import directory
+from fedspecial.runs.main_guard import refuse_in_starting_process
 from fedspecial.runs.objects import Objects, refuse_settings_of
 
 log = logging.getLogger("fedspecial")
@@ -75,6 +76,7 @@ def run(
         >>> result = fedspecial.run("digits-shift", method="special", lam=0.25, rounds=2)  # doctest: +SKIP
         >>> print(f"ACC {result.acc:.3f}, BWT {result.bwt:.3f}")  # doctest: +SKIP
     """
+    refuse_in_starting_process()
     objects = Objects.of(benchmark, model, method, objective)
     if objects.method is not None:
         refuse_settings_of(objects.method, settings)
@@ -132,6 +134,7 @@ def resume(
         >>> import fedspecial
         >>> result = fedspecial.resume("runs/digits-shift-special-001")  # doctest: +SKIP
     """
+    refuse_in_starting_process()
     folder = Path(folder)
     finished = directory.finished(folder)
     if finished is not None:

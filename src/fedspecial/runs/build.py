@@ -254,6 +254,10 @@ def _networks(method: Method, problem: ProblemSpec, seed: int, device: torch.dev
 def make_module(config: Config, benchmark: Benchmark, outputs: int, model: GivenModel | None) -> nn.Module:
     """A new module with its initial weights and that many outputs."""
     module = initial_module(config, benchmark.input_shape, outputs, model)
+    if isinstance(module, torch.jit.ScriptModule):
+        raise InputError("model: a scripted module cannot be trained; give the module that it was made from")
+    if any(nn.parameter.is_lazy(parameter) for parameter in module.parameters()):
+        raise InputError("model: it has lazy layers without weights; call it on a batch first, where it is made")
     if model is not None and benchmark.incremental == "class":
         wider_head(module, outputs, config.seed, 1)
     return module

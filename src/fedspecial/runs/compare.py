@@ -22,6 +22,7 @@ from fedspecial.errors import InputError
 from fedspecial.runs import directory
 from fedspecial.runs.api import resume
 from fedspecial.runs.jobs import Job, progress_shown, run_in_process, run_missing
+from fedspecial.runs.main_guard import refuse_in_starting_process
 from fedspecial.runs.objects import Objects, refuse_settings_of, settings_of_method
 
 if TYPE_CHECKING:
@@ -114,6 +115,7 @@ def compare(
         >>> table = fedspecial.compare("digits-shift", ["special", "fedavg"], seeds=[25], rounds=2)  # doctest: +SKIP
         >>> print(table)  # doctest: +SKIP
     """
+    refuse_in_starting_process()
     if jobs is not None and jobs < 1:
         raise InputError(f"jobs={jobs}: must be at least 1")
     objects = Objects.of(benchmark, model, None, objective)

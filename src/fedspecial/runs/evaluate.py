@@ -9,7 +9,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fedspecial.config import Config, RunSettings, Settings, check_common, merge_settings, resolve
+from fedspecial.config import (
+    Config,
+    RunSettings,
+    Settings,
+    check_common,
+    merge_settings,
+    refuse_data_settings,
+    resolve,
+)
 from fedspecial.core.messages import Broadcast
 from fedspecial.core.statistics_bank import split_sets
 from fedspecial.data.benchmark import Benchmark
@@ -31,7 +39,7 @@ from fedspecial.objectives.base import Objective
 from fedspecial.runs import directory
 from fedspecial.runs.build import GivenModel, assemble, make_module
 from fedspecial.runs.data import apply_sites, load_benchmark, make_federation
-from fedspecial.runs.devices import torch_settings
+from fedspecial.runs.devices import one_at_a_time, torch_settings
 from fedspecial.runs.model_files import load_state, read_model
 from fedspecial.runs.objects import Objects
 
@@ -67,6 +75,8 @@ def evaluate(
     recorded = directory.settings(folder)
     objects = Objects.of(benchmark, model, method, objective)
     given = {**settings, **dict(objects.names)}
+    if objects.benchmark is not None:
+        refuse_data_settings(settings)
     objects.check_complete(
         recorded if "benchmark" not in given else {**recorded, "benchmark": None},
         f"fedspecial.evaluate({str(folder)!r}, …)",
@@ -81,7 +91,7 @@ def evaluate(
     else:
         data = load_benchmark(_data_config(recorded, given), targets, schema=schema)
     run_settings = apply_sites(run_settings, data)
-    with torch_settings(run_settings.config):
+    with one_at_a_time(), torch_settings(run_settings.config):
         return _accuracies(folder, run_settings, data, objects.model)
 
 

@@ -32,7 +32,7 @@ from fedspecial.report.result import Result, result_of
 from fedspecial.runs import directory
 from fedspecial.runs.build import GivenModel, Listener, prepare
 from fedspecial.runs.data import apply_sites, check_model, load_benchmark, make_federation
-from fedspecial.runs.devices import torch_settings
+from fedspecial.runs.devices import one_at_a_time, torch_settings
 from fedspecial.runs.model_files import write_frozen, write_model
 from fedspecial.runs.provenance import data_sha256, domain_hashes, versions
 
@@ -49,7 +49,7 @@ def execute(
 
     new: domains by which the finished run of this directory is extended; recorded after everything was checked
     """
-    with torch_settings(resolved.config):
+    with one_at_a_time(), torch_settings(resolved.config):
         notices: list[str] = []
         saved = checkpoints.load(folder / "checkpoint")
         known = directory.recorded_domains(folder)

@@ -16,6 +16,7 @@ from fedspecial.config import Settings, is_given_object
 from fedspecial.errors import InputError
 from fedspecial.runs import directory
 from fedspecial.runs.api import continue_run, execution_settings
+from fedspecial.runs.main_guard import refuse_in_starting_process
 from fedspecial.runs.objects import Objects
 
 if TYPE_CHECKING:
@@ -68,6 +69,7 @@ def extend(
         >>> import fedspecial
         >>> result = fedspecial.extend("runs/digits-shift-special-001", "photo")  # doctest: +SKIP
     """
+    refuse_in_starting_process()
     folder = Path(folder)
     settings = directory.settings(folder) | execution_settings(execution, KEPT)
     for key, plain in (("stream", "sharp"), ("detect", "none")):

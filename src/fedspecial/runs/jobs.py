@@ -7,7 +7,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, wait
+from concurrent.futures import BrokenExecutor, Future, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
@@ -20,6 +20,7 @@ from fedspecial.report.progress_line import JobsLine, can_show
 from fedspecial.runs import directory
 from fedspecial.runs.api import new_run, resume
 from fedspecial.runs.job_pools import open_pool
+from fedspecial.runs.main_guard import ADVICE
 from fedspecial.runs.objects import Objects
 
 if TYPE_CHECKING:
@@ -100,6 +101,11 @@ def _report(job: Job, future: Future[None], failed: Callable[[Job, Exception], N
     error = getattr(error, "cause", None) or error
     if error is None:
         return
+    if isinstance(error, BrokenExecutor):
+        error = InputError(
+            f"{job.folder}: a process that executes runs was killed, or ended while it started; finished runs are "
+            f"kept, so repeat the call; {ADVICE}"
+        )
     if failed is None or not isinstance(error, Exception):
         raise error
     failed(job, error)

@@ -22,6 +22,7 @@ from fedspecial.engine.head import wider_head
 from fedspecial.errors import InputError
 from fedspecial.runs import directory
 from fedspecial.runs.build import GivenModel, initial_module
+from fedspecial.runs.devices import one_at_a_time, ordinary_torch
 from fedspecial.runs.model_files import load_state, read_model
 from fedspecial.runs.objects import Objects
 
@@ -123,11 +124,8 @@ def load(folder: str | Path, *, model: GivenModel | None = None) -> TrainedModel
     state, sets = split_sets(read_model(folder))
     schema = DataSchema.read(folder)
     config = check_common({key: value for key, value in recorded.items() if key in Config.model_fields})
-    outputs = state["fc.weight"].shape[0] if "fc.weight" in state else len(schema.classes or ())
-    unweighted = config.model_copy(update={"weights": None})
-    module = initial_module(unweighted, cast("tuple[int, ...]", schema.input_shape), outputs, model)
-    if model is not None and isinstance(getattr(module, "fc", None), nn.Linear):
-        wider_head(module, outputs, config.seed, 1)  # it may have grown in a class-incremental run
+    with one_at_a_time(), ordinary_torch():
+        module = _untrained(config, schema, state, model)
     load_state(folder, module, state)
     if sets:
         named = {
@@ -137,6 +135,16 @@ def load(folder: str | Path, *, model: GivenModel | None = None) -> TrainedModel
         module = BankedModule(module, StatisticsBank.of_rows(module, named, config.bank_temperature))
     objective = recorded.get("objective", "classification")
     return TrainedModel(folder, module.eval(), schema, "own" if is_given_object(objective) else str(objective))
+
+
+def _untrained(config: Config, schema: DataSchema, state: dict[str, Tensor], model: GivenModel | None) -> nn.Module:
+    """The network as the run made it, with as many outputs as it has in the end."""
+    outputs = state["fc.weight"].shape[0] if "fc.weight" in state else len(schema.classes or ())
+    unweighted = config.model_copy(update={"weights": None})
+    module = initial_module(unweighted, cast("tuple[int, ...]", schema.input_shape), outputs, model)
+    if model is not None and isinstance(getattr(module, "fc", None), nn.Linear):
+        wider_head(module, outputs, config.seed, 1)  # it may have grown in a class-incremental run
+    return module
 
 
 def _check_common_model(method: str) -> None:

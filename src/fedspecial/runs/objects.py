@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from fedspecial.config import Settings, given_object, is_given_object
+from fedspecial.config import Settings, check_method_class, given_object, is_given_object
 from fedspecial.config.values import plain_value
 from fedspecial.errors import InputError
 
@@ -38,8 +38,10 @@ class Objects:
         objects = {key: value for key, value in given.items() if value is not None and not isinstance(value, str)}
         if "benchmark" in objects:
             from fedspecial.data.benchmark import Benchmark
+            from fedspecial.runs.devices import ordinary_torch
 
-            objects["benchmark"] = Benchmark.of(objects["benchmark"])
+            with ordinary_torch():
+                objects["benchmark"] = Benchmark.of(objects["benchmark"])
         if "method" in objects:
             check_method(objects["method"])
         if "model" in objects and not callable(objects["model"]):
@@ -114,6 +116,7 @@ def check_method(method: Any) -> None:
         raise InputError(f"method={method.__name__}: this is a class; give an object of it, {method.__name__}(…)")
     if not isinstance(method, Method):
         raise InputError(f"method={method!r}: expected a name or an object such as Special(lam=0.1)")
+    check_method_class(type(method))
 
 
 def refuse_settings_of(method: Method, settings: Mapping[str, Any]) -> None:

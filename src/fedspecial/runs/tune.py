@@ -23,6 +23,7 @@ from fedspecial.report.comparison import MeanStd
 from fedspecial.report.scale import ACCURACY, Scale
 from fedspecial.runs import directory
 from fedspecial.runs.jobs import Job, progress_shown, run_missing, settings_key
+from fedspecial.runs.main_guard import refuse_in_starting_process
 
 COARSE = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 Curve = Mapping[float, MeanStd]
@@ -132,6 +133,12 @@ def tune(
         >>> tuned = fedspecial.tune("digits-shift", rounds=4)  # doctest: +SKIP
         >>> fedspecial.run(config=tuned.preset)  # doctest: +SKIP
     """
+    refuse_in_starting_process()
+    if not isinstance(benchmark, str):
+        raise InputError(
+            f"benchmark: a Python object ({type(benchmark).__name__}), and tune takes a name; write a function that "
+            "returns the benchmark, and give file.py:function"
+        )
     if method not in ("special", "special-c"):
         raise InputError(f"method={method}: only special and special-c have λ")
     if jobs is not None and jobs < 1:

@@ -25,6 +25,7 @@ from fedspecial.engine.clients.local import LocalTraining, train
 from fedspecial.engine.clients.memory import memory_sizes, paper_bytes
 from fedspecial.engine.evaluate import summarize
 from fedspecial.engine.head import head_of, pad_client_models
+from fedspecial.engine.method_checks import check_answer, check_client_state, check_uploads, check_vectors
 from fedspecial.errors import ClientError, InputError
 from fedspecial.methods.base import ClientContext, LocalData, Method, ProblemSpec, QueryResult
 from fedspecial.objectives.base import Objective, Scores, Scoring, Summary
@@ -87,6 +88,8 @@ class ClientRunner:
                 context.data = context.data.joined(*replayed)
             seed_torch(self.seed, "torch", message.task, message.round, client)
             update = train(self.method, context, self.plan, order)  # lines 8 to 11
+        check_client_state(self.method, "its client half", state)
+        check_uploads(self.method, context)
         if update.steps == 0:
             return LocalResult(None, f"its {update.samples} samples make no batch")
         self.model.read_buffer_copies()
@@ -103,7 +106,8 @@ class ClientRunner:
         seed_torch(self.seed, f"torch-{query}", message.task, message.round, client)
         self.model.module.eval()
         with _located_errors(context, f"query '{query}'"):
-            result = self.method.answer_query(context, query)
+            result = check_answer(self.method, self.method.answer_query(context, query))
+        check_client_state(self.method, "answer_query", state)
         self._mark_outputs(state)
         return result
 
@@ -253,6 +257,7 @@ class ClientRunner:
     def _deltas(self, message: Broadcast) -> Tensors:
         """θ_m − θ, and the same for every other network and for statistics that are sent apart from θ."""
         trained = self.trained(message)
+        check_vectors(self.method, message, trained)
         total, at, deltas = sum(len(vector) for vector in trained.values()), 0, {}
         if len(self._delta) != total:
             self._delta = torch.empty(total, dtype=self.model.vector.dtype, device=self.model.vector.device)

@@ -154,7 +154,8 @@ def _gradients(loss: Tensor, parameters: Sequence[torch.nn.Parameter]) -> list[T
     return found
 
 
-_ONE = torch.ones(())
+# Not of the type and device that a program chose as torch's defaults before this module was imported.
+_ONE = torch.ones((), dtype=torch.float32, device="cpu")
 # Not a public function: where a version of torch lacks it, `loss.backward()` is used.
 _RUN_BACKWARD = getattr(getattr(torch.autograd.Variable, "_execution_engine", None), "run_backward", None)
 
