@@ -101,15 +101,19 @@ def partitions(config: Config, benchmark: Benchmark) -> list[Partition]:
 def partition_domain(config: Config, number: int, domain: Domain) -> Partition:
     """Which client has which training rows of the domain with this number, as the settings say."""
     keys = () if config.shared_proportions else (number,)
-    return make_partition(
-        config.partition,
-        domain.labels_to_divide(config.partition, config.partition_by),
-        config.clients,
-        alpha=config.alpha,
-        min_per_client=config.min_per_client,
-        sites=domain.sites,
-        rng=stream(config.seed, "partition", *keys),
-    )
+    labels = domain.labels_to_divide(config.partition, config.partition_by)
+    try:
+        return make_partition(
+            config.partition,
+            labels,
+            config.clients,
+            alpha=config.alpha,
+            min_per_client=config.min_per_client,
+            sites=domain.sites,
+            rng=stream(config.seed, "partition", *keys),
+        )
+    except InputError as error:
+        raise InputError(f"domain '{domain.name}': {error}") from None
 
 
 def stream_schedule(config: Config, benchmark: Benchmark) -> StreamSchedule | None:
