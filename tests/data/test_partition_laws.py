@@ -61,7 +61,9 @@ def test_every_client_has_at_least_the_minimum(kind: str, seed: int, least: int,
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_too_few_rows_are_refused_with_the_name_of_the_setting(kind: str) -> None:
-    with pytest.raises(InputError, match="min_per_client=10: 30 rows are too few for clients=4; it needs at most clients=3"):
+    with pytest.raises(
+        InputError, match="min_per_client=10: 30 rows are too few for clients=4; it needs at most clients=3"
+    ):
         partition_of(kind, labels_of(0, 30, 3), 4, 1.0, 10)
 
 

@@ -13,9 +13,10 @@ from torch import nn
 
 import fedspecial
 from fedspecial import InputError
+from fedspecial.config.paths import absolute_paths
 from fedspecial.core import events, files
 from fedspecial.methods.base import Method
-from fedspecial.runs import execute
+from fedspecial.runs import directory, execute
 from fedspecial.runs.directory import failure_recorded
 from toy_problems import learn, rotated_blobs
 
@@ -59,6 +60,79 @@ def test_a_class_instead_of_an_object_is_named(tmp_path: Path) -> None:
 def test_something_else_instead_of_a_method_is_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="method=3: expected a name or an object"):
         fedspecial.run(rotated_blobs(), method=3, out=tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (
+            {"methods": "special,fedavg"},
+            r"methods=special,fedavg: expected a list, such as methods=\['special', 'fedavg'\]",
+        ),
+        ({"methods": fedspecial.Special()}, r"methods=Special\(.*: expected a list"),
+        ({"seeds": 3}, r"seeds=3: expected a list, such as seeds=\[25, 225\]"),
+        ({"seeds": "1,2"}, "seeds=1,2: expected a list"),
+        ({"methods": []}, "methods=: give at least one"),
+        ({"method": "fedavg"}, r"method=fedavg: compare takes several; write methods=\[…\]"),
+        ({"seed": 3}, r"seed=3: compare takes several; write seeds=\[…\]"),
+    ],
+)
+def test_a_comparison_takes_lists_of_methods_and_seeds(given: dict[str, Any], message: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=f"^{message}"):
+        fedspecial.compare(rotated_blobs(), out=tmp_path / "all", **given)
+
+
+def test_seeds_of_a_search_are_a_list(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"^seeds=25: expected a list"):
+        fedspecial.tune("digits-shift", seeds=25, out=tmp_path)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "given", [{"cap": 5}, {"holdout": 0.5}, {"domains": "d1"}, {"data": "/"}, {"on_bad": "skip"}, {"image_size": 8}]
+)
+def test_settings_of_the_reader_are_refused_beside_an_object(given: dict[str, Any], tmp_path: Path) -> None:
+    """They would not be used: with `holdout`, what is reported as held out would be the test data."""
+    (key,) = given
+    with pytest.raises(InputError, match=f"^{key}=.*: it is about data that is read by name"):
+        fedspecial.run(rotated_blobs(), model="mlp", out=tmp_path / "run", **given)
+    assert not (tmp_path / "run").exists()
+    with pytest.raises(InputError, match=f"^{key}=.*: it is about data that is read by name"):
+        fedspecial.compare(rotated_blobs(), ["fedavg"], [1], model="mlp", out=tmp_path / "runs", **given)
+
+
+def test_settings_of_the_reader_are_refused_beside_an_object_to_test_on(tmp_path: Path) -> None:
+    learn(tmp_path / "run", "fedavg")
+    with pytest.raises(InputError, match=r"^cap=5: not used with a benchmark that is a Python object"):
+        fedspecial.evaluate(tmp_path / "run", rotated_blobs(), cap=5)
+
+
+@pytest.mark.parametrize(
+    ("listeners", "message"),
+    [(print, "listeners=.*: expected a list"), ([3], "listeners: expected functions, not int")],
+)
+def test_listeners_are_a_list_of_functions(listeners: Any, message: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=f"^{message}"):
+        fedspecial.run(rotated_blobs(), model="mlp", listeners=listeners, out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_settings_as_a_mapping_instead_of_a_file_are_named() -> None:
+    with pytest.raises(InputError, match=r"^config: expected the path of a YAML file, not dict"):
+        fedspecial.run(config={"rounds": 1})  # type: ignore[arg-type]
+
+
+def test_a_finished_run_takes_no_other_settings_either(tmp_path: Path) -> None:
+    learn(tmp_path / "run", "fedavg")
+    with pytest.raises(InputError, match=r"^rounds=5: a resumed run keeps its settings"):
+        fedspecial.resume(tmp_path / "run", rounds=5)
+
+
+def test_the_home_folder_may_be_written_as_a_tilde(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """YAML does not expand it, and not every shell does in ``out=~/runs/a``."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "images").mkdir()
+    assert absolute_paths({"data": "~/images"}) == {"data": str(tmp_path / "images")}
+    assert directory.create({"benchmark": "digits-shift", "out": "~/runs/a"}) == tmp_path / "runs" / "a"
 
 
 @pytest.mark.parametrize("workers", [1, 2])

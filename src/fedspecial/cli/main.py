@@ -66,7 +66,7 @@ def run(settings: SettingsArgument = None, data: DataOption = None) -> None:
     """
     from fedspecial.runs.api import new_run
 
-    with one_line_errors(), new_run(given_settings(settings or [], data)) as folder:
+    with one_line_errors(), new_run(given_settings(settings or [], data, new=True)) as folder:
         resume_with_progress(folder)
 
 
@@ -80,7 +80,9 @@ def resume(
     Example:  fedspecial resume runs/a workers=2
     """
     with one_line_errors():
-        execution = config.parse_settings(settings or [])
+        from fedspecial.runs.api import execution_settings
+
+        execution = execution_settings(config.parse_settings(settings or []))
         if directory.finished(folder) is not None:
             out.print(f"{folder}: this run is finished; nothing to do", markup=False)
         else:
@@ -124,6 +126,8 @@ def compare(
             if (key := pair.partition("=")[0]) in COMPARE_OPTIONS and "=" in pair:
                 raise InputError(f"{pair}: use the option {COMPARE_OPTIONS[key]} of compare instead")
         given = given_settings(settings, data)
+        for key in COMPARE_OPTIONS:  # of a settings file, such as the preset that tune writes
+            given.pop(key, None)
         benchmark = str(given.pop("benchmark", config.Config().benchmark))
         names = _all_for(benchmark) if methods == "all" else [name.strip() for name in methods.split(",")]
         folder = out_folder or directory.next_number(f"compare-{short_name(benchmark)}")

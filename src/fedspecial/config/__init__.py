@@ -9,7 +9,15 @@ describe  what is shown of them: tables and the JSON schema
 Nothing here imports torch before a method's class is needed.
 """
 
-from fedspecial.config.resolve import RunSettings, check_common, merge_settings, resolve, unknown_setting
+from fedspecial.config.resolve import (
+    RunSettings,
+    check_common,
+    merge_settings,
+    refuse_settings_of_data,
+    refuse_unread_data,
+    resolve,
+    unknown_setting,
+)
 from fedspecial.config.settings import EXECUTION, GROUPS, Config, data_folder
 from fedspecial.config.sources import (
     benchmark_of_preset,
@@ -39,6 +47,8 @@ __all__ = [
     "preset_settings",
     "read_run_file",
     "read_settings",
+    "refuse_settings_of_data",
+    "refuse_unread_data",
     "resolve",
     "unknown_setting",
 ]

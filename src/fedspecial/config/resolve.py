@@ -21,7 +21,7 @@ from fedspecial.config.asynchrony_settings import check_asynchrony
 from fedspecial.config.paths import absolute_paths
 from fedspecial.config.privacy_settings import check_privacy
 from fedspecial.config.settings import Config
-from fedspecial.config.sources import preset_settings
+from fedspecial.config.sources import benchmark_of_preset, preset_settings
 from fedspecial.config.stream_settings import check_detection
 from fedspecial.config.values import Settings, is_given_object, plain_value
 from fedspecial.errors import InputError, did_you_mean
@@ -51,6 +51,8 @@ def merge_settings(given: Mapping[str, Any]) -> Settings:
     if "tracker" in settings:  # one tracker or several: both words are natural
         settings["trackers"] = settings.pop("tracker")
     chosen = settings.get("benchmark", Config().benchmark)
+    if is_given_object(chosen):
+        refuse_settings_of_data(settings)
     preset = {} if is_given_object(chosen) else preset_settings(str(chosen))
     preset |= _settings_for_kind(preset.pop("kinds", {}), preset, settings)
     by_method = [preset.pop("methods", {}), settings.pop("methods", {})]
@@ -79,8 +81,38 @@ def _plain_settings(given: Mapping[str, Any]) -> Settings:
             name = str(given.get("method", Config().method))
             if key not in Config.model_fields and key not in (own := _own_settings(name)):
                 raise unknown_setting(key, name, own) from None
-            raise InputError(f"{key}={value}: a Python object, which cannot be saved as a setting") from None
+            kind = type(value).__name__
+            raise InputError(f"{key}: a Python object of type {kind}, which cannot be saved as a setting") from None
     return settings
+
+
+DATA_SETTINGS = ("data", "domains", "cap", "holdout", "image_size", "on_bad", "options")
+"""Settings that say how data is read, which therefore change nothing about a benchmark that is a Python object."""
+
+
+def refuse_settings_of_data(given: Mapping[str, Any]) -> None:
+    """Refuse settings of the reader beside a benchmark that needs none, since they would not be used."""
+    for key in DATA_SETTINGS:
+        if key in given and given[key] not in (None, getattr(Config(), key)):
+            raise InputError(
+                f"{key}={given[key]}: it is about data that is read by name, but the benchmark is a Python object; "
+                "change the object instead"
+            )
+
+
+def refuse_unread_data(given: Mapping[str, Any]) -> None:
+    """Refuse a folder or file that the benchmark would not read: whoever names it believes that it is used."""
+    from fedspecial.data import catalogue
+
+    chosen = given.get("benchmark", Config().benchmark)
+    if given.get("data") is None or is_given_object(chosen):
+        return
+    found = catalogue.entry(benchmark_of_preset(str(chosen)))
+    if found.kind is not None and not found.needs_data:
+        raise InputError(
+            f"data={given['data']}: benchmark '{found.name}' is built in and reads no files; for data of your own, "
+            "choose benchmark=folders"
+        )
 
 
 def _own_settings(method: str) -> list[str]:
@@ -164,7 +196,7 @@ def resolve(
     config = check_common({k: v for k, v in settings.items() if k in Config.model_fields})
     if method is None:
         own = {k: v for k, v in settings.items() if k not in Config.model_fields}
-        method = _make_method(config.method, own)
+        method = _make_method(config, own)
     method.check_settings(adaptive=config.adaptive)
     check_aggregation(config, method)
     check_asynchrony(config, method)
@@ -197,23 +229,25 @@ def _find_objective(config: Config) -> Objective:
     return objectives.find(config.objective)
 
 
-def _make_method(name: str, own: Settings) -> Method:
+def _make_method(config: Config, own: Settings) -> Method:
     from fedspecial import methods
 
-    kind = methods.find(name)
-    known = _own_settings(name)
+    kind = methods.find(config.method)
+    known = _own_settings(config.method)
     for key in own:
         if key not in known:
-            raise unknown_setting(key, name, known)
+            options = () if is_given_object(config.benchmark) else reader_options(str(config.benchmark))
+            raise unknown_setting(key, config.method, known, options)
     try:
         return TypeAdapter(kind).validate_python(own)
     except ValidationError as error:
         raise InputError(_one_line(error)) from None
 
 
-def unknown_setting(key: str, method: str, own: Iterable[str]) -> InputError:
+def unknown_setting(key: str, method: str, own: Iterable[str], options: Iterable[str] = ()) -> InputError:
+    """own: the settings of the method · options: those of the benchmark's reader"""
     own = list(own)
-    hint = did_you_mean(key, [*Config.model_fields, *own])
+    hint = did_you_mean(key, [*Config.model_fields, *own, *options])
     mine = f"; {method} has {', '.join(own)}" if own else f"; {method} has no settings of its own"
     return InputError(f"{key}: unknown setting for method '{method}'{hint}{mine}")
 

@@ -77,6 +77,11 @@ def evaluate(
         raise InputError("bank_choice=task: it needs the task of every sample; result.json has the run's own accuracy")
     schema, targets = DataSchema.read(folder), run_settings.objective.targets
     if objects.benchmark is not None:
+        if settings:
+            given_too = ", ".join(f"{key}={value}" for key, value in settings.items())
+            raise InputError(
+                f"{given_too}: not used with a benchmark that is a Python object; change the object instead"
+            )
         data = match(objects.benchmark.with_targets(targets).check(), schema, str(folder))
     else:
         data = load_benchmark(_data_config(recorded, given), targets, schema=schema)
