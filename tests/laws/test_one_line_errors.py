@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import errno
+import math
 import os
 from collections.abc import Callable
+from concurrent.futures import Future
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from torch import nn
 
@@ -16,7 +20,7 @@ from fedspecial import InputError
 from fedspecial.config.paths import absolute_paths
 from fedspecial.core import events, files
 from fedspecial.methods.base import Method
-from fedspecial.runs import directory, execute
+from fedspecial.runs import directory, execute, jobs
 from fedspecial.runs.directory import failure_recorded
 from toy_problems import learn, rotated_blobs
 
@@ -135,10 +139,68 @@ def test_the_home_folder_may_be_written_as_a_tilde(tmp_path: Path, monkeypatch: 
     assert directory.create({"benchmark": "digits-shift", "out": "~/runs/a"}) == tmp_path / "runs" / "a"
 
 
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: nn.Sequential(nn.Flatten(), nn.LazyLinear(3)), r"the shape of '1\.weight' is not known yet"),
+        (
+            lambda: nn.Sequential(nn.Flatten(), filled(nn.Linear(6, 3), math.nan)),
+            r"'1\.weight' contains NaN or infinity",
+        ),
+    ],
+)
+def test_a_model_that_cannot_begin_is_named(make: Callable[[], nn.Module], message: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=f"^model: .*{message}"):
+        learn(tmp_path / "run", "fedavg", model=make())
+    assert not (tmp_path / "run").exists()
+
+
+def filled(module: nn.Linear, value: float) -> nn.Linear:
+    nn.init.constant_(module.weight, value)
+    return module
+
+
+X, Y = np.zeros((40, 2), np.float32), np.arange(40) % 2
+
+
+@pytest.mark.parametrize(
+    ("name", "x", "message"),
+    [
+        (1, X, "domain 1: the name of a domain is a text"),
+        ("", X, "domain '': the name of a domain is a text"),
+        ("a", X.astype(str), r"domain 'a' train: ndarray does not become a tensor"),
+        ("a", X.astype(np.uint16), "domain 'a' train: inputs of type uint16 .* convert them to float32"),
+        ("a", X.astype(np.complex64), "domain 'a' train: inputs of type complex64 .* convert them to float32"),
+        ("a", X[:, 0], r"model=logistic: needs inputs of samples × features.*reshape\(-1, 1\)"),
+        ("a", X.astype(int), "model=logistic: .* or give the numbers of a table as float32"),
+    ],
+)
+def test_inputs_that_no_model_reads_are_named(name: Any, x: np.ndarray, message: str, tmp_path: Path) -> None:
+    def train() -> None:
+        domain = fedspecial.Domain.of(name, (x, Y), (x, Y))
+        fedspecial.run([domain], model="logistic", out=tmp_path / "run", clients=2, clients_per_round=2)
+
+    with pytest.raises(InputError, match=f"^{message}"):
+        train()
+
+
+def test_a_class_that_is_named_twice_is_refused() -> None:
+    domain = fedspecial.Domain.of("a", (X, Y), (X, Y))
+    with pytest.raises(InputError, match="the class 'ill' occurs twice in its classes"):
+        fedspecial.Benchmark.of([domain], classes=["ill", "ill"]).check()
+
+
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_model_with_too_few_outputs_is_named(workers: int, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"model: it has too few outputs .* the data has 3 classes"):
         learn(tmp_path / "run", "fedavg", model=nn.Sequential(nn.Flatten(), nn.Linear(6, 2)), workers=workers)
+
+
+def test_a_process_of_a_run_that_was_killed_is_named(tmp_path: Path) -> None:
+    lost: Future[None] = Future()
+    lost.set_exception(BrokenProcessPool("terminated abruptly"))
+    with pytest.raises(InputError, match=r"special-25: a process of the runs ended abruptly, .* repeat the call"):
+        jobs._report(jobs.Job("special", 25, {}, tmp_path / "special-25"), lost, None)
 
 
 def full_after(count: int, write: Callable[..., Any]) -> Callable[..., Any]:

@@ -56,7 +56,7 @@ class Samples:
         if isinstance(source, Samples):
             x, y, classes = source.x, source.y, source.classes
         elif isinstance(source, tuple) and len(source) == 2:
-            x = array_inputs(source[0])
+            x = array_inputs(source[0], name)
             y, classes = read_targets(source[1], name)
         else:
             check_map_style(source, name)
@@ -99,6 +99,8 @@ class Domain:
         columns: further values of each training row, by name
         transform, test_transform: from one input to what the model reads, for training and for testing
         """
+        if not isinstance(name, str) or not name:
+            raise InputError(f"domain {name!r}: the name of a domain is a text that is not empty")
         samples = Samples.of(train, f"domain '{name}' train", transform)
         named = {key: np.asarray(values) for key, values in (columns or {}).items()}
         for key, values in named.items():

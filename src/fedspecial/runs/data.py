@@ -63,7 +63,10 @@ def check_model(config: Config, benchmark: Benchmark) -> None:
     """Refuse a built-in model for another kind of data: token ids are not numbers to compute with, and the reverse."""
     x, reads_text = benchmark.domains[0].train.x, config.model in ("text", "transformer")
     if config.model in ("logistic", "mlp", "cnn", "resnet18") and benchmark.kind == "text" and x.dtype == torch.int64:
-        raise InputError(f"model={config.model}: the data is texts as token ids; use model=text or model=transformer")
+        raise InputError(
+            f"model={config.model}: the data is texts as token ids; use model=text or model=transformer, or give the "
+            "numbers of a table as float32"
+        )
     if reads_text and x.dtype != torch.int64:
         raise InputError(f"model={config.model}: it reads token ids, but the data is of kind '{benchmark.kind}'")
 

@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, wait
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
@@ -110,6 +111,12 @@ def _report(job: Job, future: Future[None], failed: Callable[[Job, Exception], N
     error = getattr(error, "cause", None) or error
     if error is None:
         return
+    if isinstance(error, BrokenProcessPool):
+        raise InputError(
+            f"{job.folder}: a process of the runs ended abruptly, for example because memory ran out; repeat the call "
+            "to continue, with fewer jobs at the same time. In a script whose own classes the runs need, the call must "
+            'be under `if __name__ == "__main__":`'
+        ) from error
     if failed is None or not isinstance(error, Exception):
         raise error
     failed(job, error)
