@@ -65,6 +65,8 @@ RUN = {
     "the benchmark given twice": ("benchmark=heart", "benchmark", "given twice", "digits-shift", "heart"),
     "a setting without a value": ("domains=", "domains=", "no value"),
     "a value without a setting": ("photo", "'photo'", "expected key=value"),
+    "no setting": ("=3", "'=3'", "expected key=value"),
+    "data that is not read": ("--data .", "data=.", "built in and reads no files", "benchmark=folders"),
     "a domain that does not exist": ("domains=paper,foto", "domains=foto", "did you mean 'photo'?"),
     "a domain given twice": ("domains=paper,paper", "paper", "twice"),
     "a misspelt model": ("model=resnet", "model=resnet", "did you mean 'resnet18'?"),
@@ -143,6 +145,11 @@ def test_an_invalid_settings_file_is_refused(call: Call, tmp_path: Path, case: s
     assert not (tmp_path / "new").exists()
 
 
+def test_a_file_as_benchmark_is_told_how_files_are_read(call: Call, tmp_path: Path) -> None:
+    (tmp_path / "mine.csv").write_text("domain,label,x\n")
+    assert "your own files are read with: folders --data mine.csv" in call("run", "mine.csv").error_line
+
+
 def test_a_settings_file_that_does_not_exist_is_named(call: Call) -> None:
     assert call("run", "settings.yaml").error_line == "settings.yaml: cannot be read (No such file or directory)"
 
@@ -164,6 +171,10 @@ COMMANDS = {
     "a setting that is an option": ("compare digits-shift method=fedavg", "method=fedavg", "--methods"),
     "a seed that is an option": ("compare digits-shift seed=3", "seed=3", "--seeds"),
     "a bad value": ("compare digits-shift lam=-1", "lam=-1"),
+    "data that is not read by compare": ("compare digits-shift --data .", "data=.", "built in and reads no files"),
+    "data that is not read by tune": ("tune digits-shift --data .", "data=.", "built in and reads no files"),
+    "data that the default benchmark does not read": ("run --data .", "data=.", "benchmark=folders"),
+    "a misspelt option of the reader": ("run folders --data . label_colum=x out=new", "did you mean 'label_column'?"),
     "a misspelt benchmark": ("compare digitsshift", "'digitsshift'", "did you mean 'digits-shift'?"),
 }
 

@@ -163,3 +163,25 @@ def test_the_runs_of_a_comparison_that_was_killed_end_too(command: list[str], fo
     while any(map(is_running, children)):
         assert not (out / "special-25" / "result.json").exists(), "the run went on to its end"
         time.sleep(0.05)
+
+
+SCRIPT = """
+import sys
+import fedspecial
+from fedspecial.config import parse_settings
+print("executed once")
+settings = parse_settings(sys.argv[3:])
+print(fedspecial.compare(sys.argv[2], ["special", "fedavg"], [25], jobs=2, out=sys.argv[1], **settings))
+"""
+
+
+@pytest.mark.slow
+def test_a_script_needs_no_main_guard_to_compare(tiny: list[str], tmp_path: Path) -> None:
+    """The processes of the runs must not execute the script, with all that stands before the comparison, again."""
+    (tmp_path / "script.py").write_text(SCRIPT)
+    command = [sys.executable, str(tmp_path / "script.py"), str(tmp_path / "runs"), *tiny]
+    done = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("executed once") == 1
+    assert "| special |" in done.stdout
+    assert runs_in(tmp_path / "runs") == {"special-25", "fedavg-25"}

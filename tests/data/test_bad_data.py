@@ -194,12 +194,27 @@ CSV = "domain,label,age,kind\n" + "".join(f"d{n % 2},{n // 2 % 2},{n},{'x' if n 
         (CSV.replace("d1,1,7,x", "d1,1,7"), r"t\.csv: row 9: 3 columns, expected 4"),
         (CSV.replace("d1,1,7,x", "d1,,7,x"), r"t\.csv: row 9: the label is empty"),
         (CSV.replace("d1,1,7,x", "d1,1,inf,x"), r"t\.csv: row 9: column 'age': 'inf' is not a number"),
+        (CSV.replace("d1,1,7,x", "d1,1,-1e39,x"), r"t\.csv: row 9: column 'age': '-1e39' is too large, over 3\.4e\+38"),
         ("", r"t\.csv: the file is empty"),
     ],
 )
 def test_a_malformed_table_is_refused_by_row(tmp_path: Path, content: str, message: str) -> None:
     (tmp_path / "t.csv").write_text(content)
     refused("folders", message, data=tmp_path)
+
+
+@pytest.mark.parametrize("on_bad", ["stop", "skip"])
+def test_the_names_of_columns_are_never_skipped(tmp_path: Path, on_bad: str) -> None:
+    """The first row of values would be taken for them, and the message would be about a column that is absent."""
+    (tmp_path / "t.csv").write_bytes(CSV.replace("age", "größe", 1).encode("latin-1"))
+    refused("folders", r"t\.csv: row 1: not UTF-8 text .*; save the file as UTF-8", data=tmp_path, on_bad=on_bad)
+
+
+def test_a_site_with_one_sample_of_a_class_is_told_from_a_number_as_label(tmp_path: Path) -> None:
+    rows = "".join(f"d{n % 2},{n // 2 % 2},{n},s{n}\n" for n in range(40))
+    (tmp_path / "t.csv").write_text("domain,label,age,site\n" + rows)
+    message = "domain 'd0': 20 samples are too few for a 70/30 split at each of 20 sites"
+    refused("folders", message, data=tmp_path, site_column="site")
 
 
 def test_a_malformed_row_of_a_table_can_be_skipped(tmp_path: Path) -> None:

@@ -262,7 +262,7 @@ def test_a_missing_value_of_pandas_is_a_missing_value() -> None:
 
 
 def test_inputs_that_are_not_numbers_and_names_that_are_not_texts_are_refused() -> None:
-    with pytest.raises(InputError, match="domain 'A' train: its inputs do not become a tensor"):
+    with pytest.raises(InputError, match="domain 'A' train: DataFrame does not become a tensor"):
         Domain.of("A", (pd.DataFrame({"a": ["x", "y"]}), [0, 1]), (np.zeros((2, 1)), [0, 1]))
-    with pytest.raises(InputError, match="domain 2020: its name must be a text, such as '2020'"):
+    with pytest.raises(InputError, match="domain 2020: the name of a domain is a text"):
         Domain.of(2020, (np.zeros((2, 1)), [0, 1]), (np.zeros((2, 1)), [0, 1]))  # type: ignore[arg-type]

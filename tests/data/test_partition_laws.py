@@ -61,8 +61,18 @@ def test_every_client_has_at_least_the_minimum(kind: str, seed: int, least: int,
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_too_few_rows_are_refused_with_the_name_of_the_setting(kind: str) -> None:
-    with pytest.raises(InputError, match="min_per_client=10"):
+    with pytest.raises(
+        InputError, match="min_per_client=10: 30 rows are too few for clients=4; it needs at most clients=3"
+    ):
         partition_of(kind, labels_of(0, 30, 3), 4, 1.0, 10)
+
+
+def test_an_impossible_partition_is_not_drawn() -> None:
+    """Neither time nor the advice to change alpha is wasted on it."""
+    rng = np.random.default_rng(0)
+    with pytest.raises(InputError, match="it needs more than 5 rows"):
+        make_partition("dirichlet", labels_of(0, 5, 2), 2, alpha=1.0, min_per_client=10, rng=rng)
+    assert rng.random() == np.random.default_rng(0).random()
 
 
 def test_iid_sizes_differ_by_one_at_most() -> None:

@@ -47,7 +47,9 @@ def test_numbers_of_numpy_and_torch_are_numbers(number: Any) -> None:
 def test_an_object_that_is_no_setting_is_named() -> None:
     with pytest.raises(InputError, match="transform: unknown setting for method 'special'"):
         merge_settings({"method": "special", "transform": print})
-    with pytest.raises(InputError, match="lam=<built-in function print>: a Python object, which cannot be saved"):
+    with pytest.raises(
+        InputError, match="lam: a Python object of type builtin_function_or_method, which cannot be saved"
+    ):
         merge_settings({"method": "special", "lam": print})
 
 

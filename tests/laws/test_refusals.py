@@ -21,7 +21,10 @@ from toy_problems import QUICK, images, learn, rotated_blobs
     [
         ({"device": "cuda:7"}, "device=cuda:7: torch cannot use it"),
         ({"device": "toaster"}, "device=toaster: torch cannot use it"),
-        ({"clients": 40, "clients_per_round": 1}, "min_per_client=4: no Dirichlet split of 96 rows over clients=40"),
+        (
+            {"clients": 40, "clients_per_round": 1},
+            "min_per_client=4: 96 rows are too few for clients=40; it needs at most clients=24",
+        ),
         ({"model": "cnn"}, "model=cnn: needs images"),
         ({"model": "cn"}, r"model=cn: not a known model \(did you mean 'cnn'\?\)"),
         ({"weights": "nowhere.safetensors"}, "weights=nowhere.safetensors: cannot be read"),
@@ -39,7 +42,7 @@ def test_the_partitions_of_all_tasks_are_checked_before_the_first_task_is_learne
     first, second = rotated_blobs(2).domains
     small = Domain(second.name, second.train.take(slice(0, 6)), second.test)
     problem = Benchmark("shrinks", (first, small), tuple("abc"), kind="table")
-    with pytest.raises(InputError, match="no Dirichlet split of 6 rows"):
+    with pytest.raises(InputError, match=r"domain '.*': min_per_client=.*: 6 rows are too few"):
         learn(tmp_path / "run", "fedavg", problem)
     assert not (tmp_path / "run").exists()
 

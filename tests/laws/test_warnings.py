@@ -47,6 +47,23 @@ def test_a_task_near_the_share_of_its_most_frequent_class_was_not_learned() -> N
     assert warnings_of([started(1, 0.6), finished(1, 0.63)]) == []
 
 
+def regression(*events: dict[str, Any]) -> list[dict[str, Any]]:
+    return [{"event": "run_started", "tasks": ["d1", "d2"], "metric": {"name": "r2"}}, *events]
+
+
+def test_a_regression_that_is_no_better_than_the_mean_was_not_learned() -> None:
+    missed = regression(started(1, None), round_of(1), finished(1, -201121.8))
+    assert warnings_of(missed) == [
+        "task 1 (d1) was not learned: R² -2.01e+05 after training on it, while always predicting the mean gives 0"
+    ]
+    assert warnings_of(regression(started(1, None), round_of(1), finished(1, 0.02))) == []
+
+
+def test_a_regression_whose_loss_grows_has_diverged() -> None:
+    events = regression(started(1, None), round_of(1), round_of(1, loss=1e8), finished(1, -1e15))
+    assert warnings_of(events)[0].startswith("the training diverged: the loss of task 1 grew from 1 to 1e+08")
+
+
 @pytest.mark.parametrize(("majority", "accuracy"), [(None, 0.1), (1.0, 1.0), (0.1, None)])
 def test_nothing_is_said_where_the_share_or_the_accuracy_is_not_known(
     majority: float | None, accuracy: float | None

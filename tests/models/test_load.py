@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +67,9 @@ def test_inputs_of_another_shape_and_unfinished_runs_are_refused_in_one_line(tmp
     with pytest.raises(InputError, match=r"inputs: shape \(2, 5\); .* takes a batch of \(6,\)"):
         trained.predict(torch.zeros(2, 5))
     (tmp_path / "run" / "model.safetensors").unlink()
+    with pytest.raises(InputError, match=r"model\.safetensors is missing; remove result\.json, and resume the run"):
+        fedspecial.load(tmp_path / "run")
+    (tmp_path / "run" / "result.json").unlink()
     with pytest.raises(InputError, match=r"the run is not finished \(no model\.safetensors\); resume it first"):
         fedspecial.load(tmp_path / "run")
 
@@ -110,3 +114,27 @@ def test_what_does_not_become_a_tensor_is_refused_in_one_line(tmp_path: Path) ->
     learn(tmp_path / "run", rounds=1)
     with pytest.raises(InputError, match=r"^inputs: list does not become a tensor \("):
         fedspecial.load(tmp_path / "run").predict(["a text"])
+
+
+def test_whole_numbers_are_read_as_in_training(tmp_path: Path) -> None:
+    learn(tmp_path / "run", "fedavg")
+    trained = fedspecial.load(tmp_path / "run")
+    numbers = [[1] * 6, [-2] * 6]
+    assert torch.equal(trained.predict(numbers), trained.predict(torch.tensor(numbers, dtype=torch.float32)))
+
+
+@pytest.mark.parametrize(("value", "what"), [(math.nan, "NaN"), (math.inf, "infinity")])
+def test_inputs_that_give_no_probabilities_are_refused(value: float, what: str, tmp_path: Path) -> None:
+    learn(tmp_path / "run", "fedavg")
+    x = torch.zeros(300, 6)
+    x[280, 2] = value
+    with pytest.raises(InputError, match=f"^inputs: row 280: the input contains {what}"):
+        fedspecial.load(tmp_path / "run").predict(x)
+
+
+def test_images_of_another_integer_type_are_refused(tmp_path: Path) -> None:
+    """They would be read without normalisation, and every prediction would be wrong."""
+    learn(tmp_path / "run", "fedavg", images(), model="cnn", width=2)
+    x = torch.zeros(2, *images().input_shape, dtype=torch.int64)
+    with pytest.raises(InputError, match=r"^inputs: int64; .* takes images of type uint8"):
+        fedspecial.load(tmp_path / "run").predict(x)

@@ -5,26 +5,22 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import click
 import typer
 
 from fedspecial import __version__, config
 from fedspecial.cli import data, flower, study, theory, tuning, ui
-from fedspecial.cli.console import err, fail, one_line_errors, out, seeds_of
+from fedspecial.cli.comparison import compare_with_progress, print_comparison
+from fedspecial.cli.console import fail, one_line_errors, out, seeds_of
 from fedspecial.cli.predict import predict
 from fedspecial.cli.run_progress import resume_with_progress
 from fedspecial.cli.settings import CommandWithSettings, DataOption, SettingsArgument, given_settings, print_settings
 from fedspecial.config.paths import short_name
 from fedspecial.errors import InputError
 from fedspecial.runs import directory
-
-if TYPE_CHECKING:
-    from fedspecial.runs.compare import Comparison
-    from fedspecial.runs.jobs import Job
 
 app = typer.Typer(
     name="fedspecial",
@@ -66,7 +62,7 @@ def run(settings: SettingsArgument = None, data: DataOption = None) -> None:
     """
     from fedspecial.runs.api import new_run
 
-    with one_line_errors(), new_run(given_settings(settings or [], data)) as folder:
+    with one_line_errors(), new_run(given_settings(settings or [], data, new=True)) as folder:
         resume_with_progress(folder)
 
 
@@ -79,8 +75,10 @@ def resume(
 
     Example:  fedspecial resume runs/a workers=2
     """
+    from fedspecial.runs.api import execution_settings
+
     with one_line_errors():
-        execution = config.parse_settings(settings or [])
+        execution = execution_settings(config.parse_settings(settings or []))
         if directory.finished(folder) is not None:
             out.print(f"{folder}: this run is finished; nothing to do", markup=False)
         else:
@@ -123,12 +121,13 @@ def compare(
         for pair in settings:
             if (key := pair.partition("=")[0]) in COMPARE_OPTIONS and "=" in pair:
                 raise InputError(f"{pair}: use the option {COMPARE_OPTIONS[key]} of compare instead")
-        given = given_settings(settings, data)
+        # A settings file, such as the preset that tune writes, may have what the options of compare choose.
+        given = {key: value for key, value in given_settings(settings, data).items() if key not in COMPARE_OPTIONS}
         benchmark = str(given.pop("benchmark", config.Config().benchmark))
         names = _all_for(benchmark) if methods == "all" else [name.strip() for name in methods.split(",")]
         folder = out_folder or directory.next_number(f"compare-{short_name(benchmark)}")
         given |= {"benchmark": benchmark, "methods": names, "seeds": seeds_of(seeds), "jobs": jobs, "out": folder}
-        _print_comparison(benchmark, _compare_with_progress(given), matrices)
+        print_comparison(benchmark, compare_with_progress(given), matrices)
 
 
 def _all_for(benchmark: str) -> list[str]:
@@ -222,46 +221,6 @@ def schema() -> None:
 
 for command in (study.study, study.report, tuning.tune, ui.ui):
     app.command()(command)
-
-
-def _compare_with_progress(given: config.Settings) -> Comparison:
-    from fedspecial.cli.progress import JobsProgress
-    from fedspecial.runs import compare as comparison
-    from fedspecial.runs.jobs import progress
-
-    display = JobsProgress(out)
-
-    def tick(jobs: Sequence[Job]) -> None:
-        display.update(len(jobs), *progress(jobs))
-
-    try:
-        with display.showing():
-            return comparison.compare(**given, tick=tick)
-    except KeyboardInterrupt:
-        err.print(f"\nstopped; continue with the same command and --out {given['out']}", markup=False)
-        sys.exit(130)
-
-
-def _print_comparison(benchmark: str, comparison: Comparison, matrices: bool) -> None:
-    from fedspecial.cli.tables import comparison_table, matrix_table, result_line
-    from fedspecial.report.comparison import mean_matrix, warning_lines
-
-    if matrices:
-        for name, runs in comparison.results.items():
-            seeds = ", ".join(str(r.seed) for r in runs)
-            title, first = f"{name} on {benchmark} (seed {seeds})", runs[0]
-            out.print(matrix_table(title, first.tasks, mean_matrix(runs), first.scale, first.rows))
-            if len(runs) == 1:
-                out.print(result_line(runs[0]) + "\n")
-    results = next(iter(comparison.results.values()))
-    used, scale = [str(run.seed) for run in results], results[0].scale
-    unit = "per cent" if scale.in_percent else scale.title
-    several = f"{benchmark}, seeds {', '.join(used)}: {unit}, mean ± standard deviation"
-    title = several if len(used) > 1 else f"{benchmark}, seed {used[0]}: {unit}"
-    out.print(comparison_table(title, list(comparison.summaries.values())))
-    for line in warning_lines(comparison.results):
-        out.print(line, markup=False)
-    out.print(f"all files are in {comparison.folder}; see comparison.png and comparison.md there", markup=False)
 
 
 def _said_once(message: str) -> str:

@@ -12,7 +12,7 @@ from rich.table import Table
 from typer.core import TyperCommand
 
 from fedspecial.cli.console import out
-from fedspecial.config import Settings, parse_settings, preset_names, read_run_file
+from fedspecial.config import Settings, parse_settings, preset_names, read_run_file, refuse_unread_data
 from fedspecial.config.describe import Setting, common_settings, method_settings
 from fedspecial.errors import InputError
 
@@ -80,8 +80,11 @@ def _grid(rows: Iterable[tuple[str, ...]]) -> Table:
     return table
 
 
-def given_settings(arguments: list[str], data: str | None) -> Settings:
-    """Settings from the command line: an optional benchmark or settings file first, then key=value pairs."""
+def given_settings(arguments: list[str], data: str | None, *, new: bool = False) -> Settings:
+    """Settings from the command line: an optional benchmark or settings file first, then key=value pairs.
+
+    new: of new runs, so that data which their benchmark would not read is refused; that of a file may be a record
+    """
     given: Settings = {}
     if arguments and "=" not in arguments[0]:
         first, arguments = arguments[0], arguments[1:]
@@ -92,7 +95,9 @@ def given_settings(arguments: list[str], data: str | None) -> Settings:
     pairs = parse_settings(arguments)
     if "benchmark" in pairs and "benchmark" in given:
         raise InputError(f"benchmark: it is given twice ({given['benchmark']!r} and {pairs['benchmark']!r})")
-    given |= pairs
     if data is not None:
-        given["data"] = data
+        pairs["data"] = data
+    given |= pairs
+    if new and "data" in pairs:
+        refuse_unread_data(given)
     return given

@@ -15,6 +15,7 @@ from fedspecial.config.resolve import (
     check_common,
     merge_settings,
     refuse_data_settings,
+    refuse_unread_data,
     resolve,
     unknown_setting,
 )
@@ -49,6 +50,7 @@ __all__ = [
     "read_run_file",
     "read_settings",
     "refuse_data_settings",
+    "refuse_unread_data",
     "resolve",
     "unknown_setting",
 ]

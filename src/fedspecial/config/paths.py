@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -44,5 +45,5 @@ def short_name(value: object) -> str:
 
 
 def _absolute(path: str, base: Path) -> str:
-    there = base / path
+    there = base / os.path.expanduser(path)  # not every shell expands the ~ in data=~/images, and YAML does not
     return str(there) if path and there.exists() else path

@@ -22,7 +22,7 @@ from fedspecial.config.method_class import check_method_class
 from fedspecial.config.paths import absolute_paths
 from fedspecial.config.privacy_settings import check_privacy
 from fedspecial.config.settings import Config
-from fedspecial.config.sources import preset_settings
+from fedspecial.config.sources import benchmark_of_preset, preset_settings
 from fedspecial.config.stream_settings import check_detection
 from fedspecial.config.values import Settings, is_given_object, plain_value
 from fedspecial.errors import InputError, did_you_mean
@@ -97,10 +97,24 @@ def _plain_settings(given: Mapping[str, Any]) -> Settings:
             name = str(given.get("method", Config().method))
             if key not in Config.model_fields and key not in (own := _own_settings(name)):
                 raise unknown_setting(key, name, own) from None
-            raise InputError(
-                f"{key}: a Python object ({type(value).__name__}), which cannot be saved as a setting"
-            ) from None
+            kind = type(value).__name__
+            raise InputError(f"{key}: a Python object of type {kind}, which cannot be saved as a setting") from None
     return settings
+
+
+def refuse_unread_data(given: Mapping[str, Any]) -> None:
+    """Refuse a folder or file that the benchmark would not read: whoever names it believes that it is used."""
+    from fedspecial.data import catalogue
+
+    chosen = given.get("benchmark", Config().benchmark)
+    if given.get("data") is None or is_given_object(chosen):
+        return
+    found = catalogue.entry(benchmark_of_preset(str(chosen)))
+    if found.kind is not None and not found.needs_data:
+        raise InputError(
+            f"data={given['data']}: benchmark '{found.name}' is built in and reads no files; for data of your own, "
+            "choose benchmark=folders"
+        )
 
 
 def _own_settings(method: str) -> list[str]:
@@ -184,7 +198,7 @@ def resolve(
     config = check_common({k: v for k, v in settings.items() if k in Config.model_fields})
     if method is None:
         own = {k: v for k, v in settings.items() if k not in Config.model_fields}
-        method = _make_method(config.method, own)
+        method = _make_method(config, own)
     method.check_settings(adaptive=config.adaptive)
     check_aggregation(config, method)
     check_asynchrony(config, method)
@@ -217,24 +231,26 @@ def _find_objective(config: Config) -> Objective:
     return objectives.find(config.objective)
 
 
-def _make_method(name: str, own: Settings) -> Method:
+def _make_method(config: Config, own: Settings) -> Method:
     from fedspecial import methods
 
-    kind = methods.find(name)
+    kind = methods.find(config.method)
     check_method_class(kind)
-    known = _own_settings(name)
+    known = _own_settings(config.method)
     for key in own:
         if key not in known:
-            raise unknown_setting(key, name, known)
+            options = () if is_given_object(config.benchmark) else reader_options(str(config.benchmark))
+            raise unknown_setting(key, config.method, known, options)
     try:
         return TypeAdapter(kind).validate_python(own)
     except ValidationError as error:
         raise InputError(_one_line(error)) from None
 
 
-def unknown_setting(key: str, method: str, own: Iterable[str]) -> InputError:
+def unknown_setting(key: str, method: str, own: Iterable[str], options: Iterable[str] = ()) -> InputError:
+    """own: the settings of the method · options: those of the benchmark's reader"""
     own = list(own)
-    hint = did_you_mean(key, [*Config.model_fields, *own])
+    hint = did_you_mean(key, [*Config.model_fields, *own, *options])
     mine = f"; {method} has {', '.join(own)}" if own else f"; {method} has no settings of its own"
     return InputError(f"{key}: unknown setting for method '{method}'{hint}{mine}")
 

@@ -30,10 +30,10 @@ def parse_settings(pairs: list[str]) -> Settings:
     settings: Settings = {}
     for pair in pairs:
         key, equals, value = pair.partition("=")
-        if not equals:
+        if not equals or not key:
             raise InputError(f"'{pair}': expected key=value")
         if key in settings:
-            raise InputError(f"{key}: it is given twice ({settings[key]!r} and {value!r})")
+            raise InputError(f"{key}: it is given twice ({settings[key]} and {value})")
         if value == "":
             raise InputError(f"{key}=: there is no value (write {key}=null for none)")
         try:

@@ -181,6 +181,9 @@ class Benchmark:
         for name in names:
             if names.count(name) > 1:
                 raise InputError(f"benchmark '{self.name}': the domain '{name}' occurs twice")
+        if len(set(self.classes)) < len(self.classes):
+            twice = next(label for label in self.classes if self.classes.count(label) > 1)
+            raise InputError(f"benchmark '{self.name}': the class '{twice}' occurs twice in its classes")
         for domain in self.domains:
             check_domain(domain, self.input_shape, len(self.classes), self.targets, self.kind == "table")
         if self.incremental == "domain" and self.targets == "classes":

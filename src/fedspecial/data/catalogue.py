@@ -40,9 +40,10 @@ def entry(name: str) -> Entry:
     if is_object_name(name):
         return user_function_entry(name)
     hint = did_you_mean(name, names())
+    own = f"your own files are read with: folders --data {name}" if Path(name).exists() else ""
     raise InputError(
         f"benchmark '{name}': not in the catalogue ({', '.join(names())}){hint}; "
-        "a function of your own is written file.py:function"
+        f"{own or 'a function of your own is written file.py:function'}"
     )
 
 

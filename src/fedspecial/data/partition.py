@@ -56,17 +56,17 @@ def dirichlet(
     With a small alpha each client has few classes; with a large alpha all clients have similar data. No position in the
     list of clients is favoured: before and after the redraws, every client has the same expected number of rows.
     """
+    _check_total(len(labels), clients, min_per_client)
     by_class = [np.flatnonzero(labels == label) for label in np.unique(labels)]
-    if clients * min_per_client <= len(labels):
-        for _ in range(redraws):
-            shares = rng.dirichlet(np.full(clients, alpha), size=len(by_class))
-            offsets = rng.random(len(by_class))
-            counts = [_counts(s, len(rows), u) for s, rows, u in zip(shares, by_class, offsets, strict=True)]
-            if np.sum(counts, axis=0).min() >= min_per_client:
-                client_of_row = np.empty(len(labels), dtype=np.int64)
-                for rows, count in zip(by_class, counts, strict=True):
-                    client_of_row[rng.permutation(rows)] = np.repeat(np.arange(clients), count)
-                return Partition.by_client(client_of_row, clients)
+    for _ in range(redraws):
+        shares = rng.dirichlet(np.full(clients, alpha), size=len(by_class))
+        offsets = rng.random(len(by_class))
+        counts = [_counts(s, len(rows), u) for s, rows, u in zip(shares, by_class, offsets, strict=True)]
+        if np.sum(counts, axis=0).min() >= min_per_client:
+            client_of_row = np.empty(len(labels), dtype=np.int64)
+            for rows, count in zip(by_class, counts, strict=True):
+                client_of_row[rng.permutation(rows)] = np.repeat(np.arange(clients), count)
+            return Partition.by_client(client_of_row, clients)
     raise InputError(
         f"min_per_client={min_per_client}: no Dirichlet split of {len(labels)} rows over clients={clients} "
         f"with alpha={alpha:g} gave every client that many in {redraws} draws; "
@@ -180,7 +180,10 @@ def _equal_counts(total: int, parts: int) -> np.ndarray:
 
 def _check_total(rows: int, clients: int, min_per_client: int) -> None:
     if clients * min_per_client > rows:
-        raise InputError(f"min_per_client={min_per_client}: {rows} rows are too few for clients={clients}")
+        most = f"at most clients={rows // min_per_client}" if rows >= min_per_client else f"more than {rows} rows"
+        raise InputError(
+            f"min_per_client={min_per_client}: {rows} rows are too few for clients={clients}; it needs {most}"
+        )
 
 
 def _check_sizes(partition: Partition, min_per_client: int, field: str) -> None:

@@ -139,14 +139,25 @@ class NestedInputs:
         return map_tensors(lambda tensor: tensor.to(device), self.parts)
 
 
-def array_inputs(x: Any) -> Any:
-    """An array as a tensor; a dict or tuple of arrays as `NestedInputs`."""
+def array_inputs(x: Any, name: str = "inputs") -> Any:
+    """An array as a tensor; a dict or tuple of arrays as `NestedInputs`. `name`: of the samples, for messages."""
     if isinstance(x, Mapping):
-        return NestedInputs({key: array_inputs(part) for key, part in x.items()})
+        return NestedInputs({key: array_inputs(part, name) for key, part in x.items()})
     if isinstance(x, tuple):
-        return NestedInputs(tuple(array_inputs(part) for part in x))
-    tensor = torch.as_tensor(native_array(x) if hasattr(x, "__array__") and not isinstance(x, Tensor) else x)
+        return NestedInputs(tuple(array_inputs(part, name) for part in x))
+    try:
+        tensor = torch.as_tensor(native_array(x) if hasattr(x, "__array__") and not isinstance(x, Tensor) else x)
+    except (TypeError, ValueError, RuntimeError) as error:
+        reason = " ".join(str(error).split())
+        raise InputError(f"{name}: {type(x).__name__} does not become a tensor ({reason}); give numbers") from None
+    if tensor.is_complex() or tensor.dtype in _UNUSABLE:
+        kind = str(tensor.dtype).removeprefix("torch.")
+        raise InputError(f"{name}: inputs of type {kind} cannot be computed with; convert them to float32")
     return tensor.float() if tensor.dtype == torch.float64 else tensor
+
+
+_UNUSABLE = (torch.uint16, torch.uint32, torch.uint64)
+"""Types that torch stores but has hardly any operation for, such as images of 16 bits."""
 
 
 @dataclass(frozen=True)

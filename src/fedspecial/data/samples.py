@@ -58,7 +58,7 @@ class Samples:
         if isinstance(source, Samples):
             x, y, classes = source.x, source.y, source.classes
         elif isinstance(source, tuple) and len(source) == 2:
-            x = _inputs(source[0], name)
+            x = array_inputs(source[0], name)
             y, classes = read_targets(source[1], name)
         else:
             check_map_style(source, name)
@@ -70,14 +70,6 @@ class Samples:
         if transform is not None:
             x = DatasetInputs(ArrayItems(x), np.arange(len(x)), name, transform)
         return Samples(x, y, classes)
-
-
-def _inputs(values: Any, name: str) -> Any:
-    try:
-        return array_inputs(values)
-    except (TypeError, ValueError, RuntimeError) as error:
-        reason = " ".join(str(error).split())
-        raise InputError(f"{name}: its inputs do not become a tensor ({reason}); give numbers") from None
 
 
 @dataclass(frozen=True)
@@ -116,8 +108,8 @@ class Domain:
             transform: function of one training input, applied each time it is read; it may be random.
             test_transform: the same for test inputs.
         """
-        if not isinstance(name, str):
-            raise InputError(f"domain {name!r}: its name must be a text, such as '{name}'")
+        if not isinstance(name, str) or not name:
+            raise InputError(f"domain {name!r}: the name of a domain is a text that is not empty")
         samples = Samples.of(train, f"domain '{name}' train", transform)
         named = {key: np.asarray(values) for key, values in (columns or {}).items()}
         for key, values in named.items():

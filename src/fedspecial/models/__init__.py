@@ -81,12 +81,14 @@ def describe(name: str) -> str:
 
 
 def _logistic(shape: Shape, num_classes: int, width: int | None) -> nn.Module:
+    _features("logistic", shape)
     if width is not None:
         raise InputError(f"width={width}: model 'logistic' has no hidden layer, so it takes no width")
     return Logistic(shape, num_classes)
 
 
 def _mlp(shape: Shape, num_classes: int, width: int | None) -> nn.Module:
+    _features("mlp", shape)
     return MLP(shape, num_classes, width or 128)
 
 
@@ -109,6 +111,11 @@ def _transformer(shape: Shape, num_classes: int, width: int | None, encoder: str
     if width is not None:
         raise InputError(f"width={width}: model 'transformer' is as wide as its encoder, so it takes no width")
     return Transformer(encoder, num_classes, _tokens("transformer", shape))
+
+
+def _features(name: str, shape: Shape) -> None:
+    if not shape:
+        raise InputError(f"model={name}: needs inputs of samples × features, but each is one number: x.reshape(-1, 1)")
 
 
 def _tokens(name: str, shape: Shape) -> int:

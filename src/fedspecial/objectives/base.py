@@ -48,6 +48,7 @@ class Metric:
 
     @property
     def limits(self) -> str:
+        """The range as a text."""
         return f"{'−∞' if self.low is None else self.low}…{'∞' if self.high is None else self.high}"
 
 

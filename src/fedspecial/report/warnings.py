@@ -16,7 +16,8 @@ Events = Sequence[dict[str, Any]]
 Missed = dict[int, tuple[float, float]]
 
 LEARNED = 0.05
-"""A task counts as learned if its accuracy covers this share of the way from the most frequent class to 100 %."""
+"""A task counts as learned if its accuracy covers this share of the way from the most frequent class to 100 %.
+With R² as the main metric, it counts as learned if R² is positive."""
 DIVERGED = "the training diverged"
 """How the warning about a run that diverged begins."""
 
@@ -29,30 +30,41 @@ def warnings_of(events: Events) -> list[str]:
     missed = _not_learned(events)
     diverged = _diverged(events, missed)
     found = [diverged] if diverged else []
-    for task, (accuracy, majority) in missed.items():
-        name = finished[task - 1]["name"]
-        found.append(
-            f"task {task} ({name}) was not learned: accuracy {_percent(accuracy)} after training on it, while always "
-            f"answering its most frequent class gives {_percent(majority)}"
+    for task, (reached, trivial) in missed.items():
+        compared = (
+            f"R² {reached:.3g} after training on it, while always predicting the mean gives 0"
+            if _main_metric(events) == "r2"
+            else f"accuracy {_percent(reached)} after training on it, while always answering its most frequent class "
+            f"gives {_percent(trivial)}"
         )
+        found.append(f"task {task} ({finished[task - 1]['name']}) was not learned: {compared}")
     found += _strong_pull(events, missed)
     found += _backward_transfer(matrix, missed, columns)
     return found + _held_rounds(events) + _refused_updates(events) + _lost_updates(events)
 
 
 def _not_learned(events: Events) -> Missed:
-    """Task → accuracy right after it and share of the most frequent class, where the two are close."""
-    for started in of_kind(events, "run_started"):
-        if started.get("metric", {}).get("name", "accuracy") != "accuracy":
-            return {}
+    """Task → the main metric right after it, and what a constant answer reaches, where that is no worse or close."""
+    metric = _main_metric(events)
+    if metric not in ("accuracy", "r2"):
+        return {}
     shares = {event["task"]: event.get("majority") for event in of_kind(events, "task_started")}
     missed: Missed = {}
     columns = _columns(events)
     for event in of_kind(events, "task_finished"):
-        accuracy, share = event["accuracy"][columns[event["task"]]], shares.get(event["task"])
-        if accuracy is not None and share is not None and share < 1 and accuracy <= share + LEARNED * (1 - share):
-            missed[event["task"]] = (accuracy, share)
+        reached, share = event["accuracy"][columns[event["task"]]], shares.get(event["task"])
+        if metric == "r2":
+            if reached is not None and reached <= 0:
+                missed[event["task"]] = (reached, 0.0)
+        elif reached is not None and share is not None and share < 1 and reached <= share + LEARNED * (1 - share):
+            missed[event["task"]] = (reached, share)
     return missed
+
+
+def _main_metric(events: Events) -> str:
+    """What the matrix contains, by name."""
+    started = of_kind(events, "run_started")
+    return str(started[0].get("metric", {}).get("name", "accuracy")) if started else "accuracy"
 
 
 def _diverged(events: Events, missed: Missed) -> str | None:

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedspecial.config import EXECUTION, Settings, merge_settings, read_run_file, resolve
+from fedspecial.config import EXECUTION, Settings, merge_settings, read_run_file, refuse_unread_data, resolve
 from fedspecial.errors import InputError
 from fedspecial.report.progress_line import ProgressLine, can_show
 from fedspecial.runs import directory
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from fedspecial.methods.base import Method
     from fedspecial.objectives.base import Objective
     from fedspecial.report.result import Result
-    from fedspecial.runs.build import GivenModel
+    from fedspecial.runs.modules import GivenModel
 
     Listener = Callable[[Event], None]
 
@@ -80,6 +80,12 @@ def run(
     objects = Objects.of(benchmark, model, method, objective)
     if objects.method is not None:
         refuse_settings_of(objects.method, settings)
+    if not isinstance(config, str | Path | None):
+        raise InputError(
+            f"config: expected the path of a YAML file, not {type(config).__name__}; give settings by name"
+        )
+    if objects.benchmark is None:
+        refuse_unread_data({**dict(objects.names), **settings})
     given = read_run_file(Path(config)) if config is not None else {}
     given |= objects.named() | settings | ({"out": str(out)} if out is not None else {})
     with new_run(given) as folder:
@@ -137,11 +143,11 @@ def resume(
     refuse_in_starting_process()
     folder = Path(folder)
     finished = directory.finished(folder)
-    if finished is not None:
-        return _located(finished, folder, model)
     objects = Objects.of(benchmark, model, method, objective)
     settings = directory.settings(folder) | execution_settings(execution)
     objects.check_same(settings, KEPT)
+    if finished is not None:
+        return _located(finished, folder, model)
     objects.check_complete(settings, f"fedspecial.resume({str(folder)!r}, …)")
     with directory.claimed(folder):
         if (finished := directory.finished(folder)) is not None:  # by another process, after the look above
@@ -161,6 +167,7 @@ def continue_run(
 
     new: domains by which a finished run is extended
     """
+    _check_listeners(listeners)
     with directory.failure_recorded(folder):
         run_settings = resolve(settings, objects.method, objects.objective)
         from fedspecial.report.trackers import listeners_for
@@ -172,6 +179,14 @@ def continue_run(
         with directory.full_disk_refused(folder, f"continue with: fedspecial resume {folder}"):
             result = execute(folder, run_settings, objects.benchmark, objects.model, heard, new)
             return _located(result, folder, objects.model)
+
+
+def _check_listeners(listeners: object) -> None:
+    if callable(listeners) or not isinstance(listeners, Iterable):
+        raise InputError(f"listeners={listeners}: expected a list of functions")
+    for listener in listeners:
+        if not callable(listener):
+            raise InputError(f"listeners: expected functions, not {type(listener).__name__}")
 
 
 KEPT = "a resumed run keeps its settings"

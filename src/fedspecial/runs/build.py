@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -12,12 +11,11 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from fedspecial import methods, models
+from fedspecial import methods
 from fedspecial.config import Config, GivenObject, RunSettings, Settings, resolve
 from fedspecial.core.events import Event, EventLog, read_events
-from fedspecial.core.imports import describe_error
 from fedspecial.core.messages import ServerState
-from fedspecial.core.streams import stream_seed, torch_stream
+from fedspecial.core.streams import torch_stream
 from fedspecial.core.vector import FlatModel
 from fedspecial.data.benchmark import Benchmark
 from fedspecial.data.federation import Federation
@@ -30,7 +28,6 @@ from fedspecial.engine.clients.client_states import ClientStates
 from fedspecial.engine.clients.local import LocalTraining
 from fedspecial.engine.clients.payloads import PayloadTracker
 from fedspecial.engine.clock import ClientClock
-from fedspecial.engine.head import wider_head
 from fedspecial.engine.in_flight import SimulatedWork
 from fedspecial.engine.inprocess import InProcess
 from fedspecial.engine.pools.pooled import PooledEngine
@@ -38,17 +35,14 @@ from fedspecial.engine.pools.workers import ProcessPool
 from fedspecial.engine.run import Run
 from fedspecial.errors import InputError
 from fedspecial.methods.base import Method, ProblemSpec
-from fedspecial.models.custom import Factory, call_factory
 from fedspecial.objectives.base import Objective
 from fedspecial.report.certificate import issue
 from fedspecial.runs.cores import number_of_workers
-from fedspecial.runs.data import apply_sites, load_benchmark, make_federation, name_in
+from fedspecial.runs.data import apply_sites, load_benchmark, make_federation
 from fedspecial.runs.devices import device_of, use_deterministic_algorithms
-from fedspecial.runs.model_files import load_weights
+from fedspecial.runs.modules import GivenModel, make_module
 
 Listener = Callable[[Event], None]
-GivenModel = nn.Module | Factory
-"""A model that the caller passed: a module, of which every run trains a copy, or a function that makes one."""
 Connect = Callable[[ClientRunner, Checkpointer, Checkpoint | None], Engine]
 
 
@@ -249,47 +243,3 @@ def _problem_spec(federation: Federation, module: nn.Module) -> ProblemSpec:
 def _networks(method: Method, problem: ProblemSpec, seed: int, device: torch.device) -> dict[str, FlatModel]:
     with torch_stream(seed, "networks"):
         return {name: FlatModel(network.to(device)) for name, network in method.networks(problem).items()}
-
-
-def make_module(config: Config, benchmark: Benchmark, outputs: int, model: GivenModel | None) -> nn.Module:
-    """A new module with its initial weights and that many outputs."""
-    module = initial_module(config, benchmark.input_shape, outputs, model)
-    if isinstance(module, torch.jit.ScriptModule):
-        raise InputError("model: a scripted module cannot be trained; give the module that it was made from")
-    if any(nn.parameter.is_lazy(parameter) for parameter in module.parameters()):
-        raise InputError("model: it has lazy layers without weights; call it on a batch first, where it is made")
-    if model is not None and benchmark.incremental == "class":
-        wider_head(module, outputs, config.seed, 1)
-    return module
-
-
-def initial_module(config: Config, shape: tuple[int, ...], outputs: int, model: GivenModel | None) -> nn.Module:
-    """A copy of the given module, or one whose weights are drawn from the seed."""
-    seed = stream_seed(config.seed, "init") % 2**63
-    if model is None:
-        module = models.build(
-            name_in("model", config.model),
-            input_shape=shape,
-            num_classes=outputs,
-            width=config.width,
-            seed=seed,
-            encoder=config.encoder,
-        )
-        if config.weights is not None:
-            load_weights(module, Path(config.weights))
-        return module
-    if isinstance(model, nn.Module):
-        return _copied(model)
-    name = config.model.object if isinstance(config.model, GivenObject) else config.model
-    return call_factory(model, name, input_shape=shape, num_classes=outputs, width=config.width, seed=seed)
-
-
-def _copied(module: nn.Module) -> nn.Module:
-    """A copy to train, so that the caller's module keeps its weights and every run starts from the same ones."""
-    try:
-        return copy.deepcopy(module)
-    except Exception as error:
-        raise InputError(
-            f"model={type(module).__name__}: it cannot be copied ({describe_error(error)}); "
-            "pass a function that makes it: model=lambda: …"
-        ) from error

@@ -13,6 +13,7 @@ from fedspecial.config import (
     benchmark_of_preset,
     is_given_object,
     merge_settings,
+    refuse_unread_data,
     resolve,
     unknown_setting,
 )
@@ -21,7 +22,7 @@ from fedspecial.core.files import write_atomic
 from fedspecial.errors import InputError
 from fedspecial.runs import directory
 from fedspecial.runs.api import resume
-from fedspecial.runs.jobs import Job, progress_shown, run_in_process, run_missing
+from fedspecial.runs.jobs import Job, each_once, progress_shown, run_in_process, run_missing
 from fedspecial.runs.main_guard import refuse_in_starting_process
 from fedspecial.runs.objects import Objects, refuse_settings_of, settings_of_method
 
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from fedspecial.objectives.base import Objective
     from fedspecial.report.comparison import Summary
     from fedspecial.report.result import Result
-    from fedspecial.runs.build import GivenModel
+    from fedspecial.runs.modules import GivenModel
 
 SEEDS = (25, 225, 2025)
 """The seeds of the paper."""
@@ -119,6 +120,8 @@ def compare(
     if jobs is not None and jobs < 1:
         raise InputError(f"jobs={jobs}: must be at least 1")
     objects = Objects.of(benchmark, model, None, objective)
+    if objects.benchmark is None:
+        refuse_unread_data({**settings, "benchmark": benchmark})
     given = {**settings, **objects.named()}
     name = objects.benchmark.name if objects.benchmark is not None else short_name(benchmark)
     folder = Path(out) if out is not None else directory.next_number(f"compare-{name}")
@@ -143,19 +146,23 @@ def plan(
     objective: Objective | None = None,
 ) -> list[Job]:
     """All runs, checked before the first one starts. A method's own setting goes only to methods that have it."""
+    for key, instead in (("method", "methods"), ("seed", "seeds")):
+        if key in settings:
+            raise InputError(f"{key}={settings[key]}: compare takes several; write {instead}=[…]")
+    chosen, seeds = each_once("methods", chosen, "'special', 'fedavg'"), each_once("seeds", seeds, "25, 225")
     for method in chosen:
         if not isinstance(method, str):
             refuse_settings_of(method, settings)
     each = [{"method": method} if isinstance(method, str) else settings_of_method(method) for method in chosen]
     own = {mine["method"]: mine for mine in each}
-    for key, values in (("methods", [mine["method"] for mine in each]), ("seeds", list(seeds))):
-        if not values or len(set(values)) < len(values):
-            raise InputError(f"{key}={','.join(map(str, values))}: give at least one, and each only once")
+    each_once("methods", [mine["method"] for mine in each], "'special', 'fedavg'")
     known = {name: _fields(name) for name in own}
-    common = {*Config.model_fields, *_reader_options(benchmark), "methods"}
+    options = list(_reader_options(benchmark))
+    common = {*Config.model_fields, *options, "methods"}
     for key in settings:
         if key not in common and not any(key in names for names in known.values()):
-            raise unknown_setting(key, ", ".join(own), sorted({name for names in known.values() for name in names}))
+            all_own = sorted({name for names in known.values() for name in names})
+            raise unknown_setting(key, ", ".join(own), all_own, options)
     jobs = []
     for name, mine in own.items():
         shared = {key: value for key, value in settings.items() if key in common or key in known[name]}

@@ -63,7 +63,10 @@ def check_model(config: Config, benchmark: Benchmark) -> None:
     """Refuse a built-in model for another kind of data: token ids are not numbers to compute with, and the reverse."""
     x, reads_text = benchmark.domains[0].train.x, config.model in ("text", "transformer")
     if config.model in ("logistic", "mlp", "cnn", "resnet18") and benchmark.kind == "text" and x.dtype == torch.int64:
-        raise InputError(f"model={config.model}: the data is texts as token ids; use model=text or model=transformer")
+        raise InputError(
+            f"model={config.model}: the data is texts as token ids; use model=text or model=transformer, or give the "
+            "numbers of a table as float32"
+        )
     if reads_text and x.dtype != torch.int64:
         raise InputError(f"model={config.model}: it reads token ids, but the data is of kind '{benchmark.kind}'")
 
@@ -101,15 +104,19 @@ def partitions(config: Config, benchmark: Benchmark) -> list[Partition]:
 def partition_domain(config: Config, number: int, domain: Domain) -> Partition:
     """Which client has which training rows of the domain with this number, as the settings say."""
     keys = () if config.shared_proportions else (number,)
-    return make_partition(
-        config.partition,
-        domain.labels_to_divide(config.partition, config.partition_by),
-        config.clients,
-        alpha=config.alpha,
-        min_per_client=config.min_per_client,
-        sites=domain.sites,
-        rng=stream(config.seed, "partition", *keys),
-    )
+    labels = domain.labels_to_divide(config.partition, config.partition_by)
+    try:
+        return make_partition(
+            config.partition,
+            labels,
+            config.clients,
+            alpha=config.alpha,
+            min_per_client=config.min_per_client,
+            sites=domain.sites,
+            rng=stream(config.seed, "partition", *keys),
+        )
+    except InputError as error:
+        raise InputError(f"domain '{domain.name}': {error}") from None
 
 
 def stream_schedule(config: Config, benchmark: Benchmark) -> StreamSchedule | None:

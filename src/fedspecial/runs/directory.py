@@ -47,7 +47,11 @@ def create(settings: Settings) -> Path:
     """A new directory that contains the settings of the run; an existing one is never touched."""
     out = settings.get("out")
     while True:
-        folder = Path(out) if out else next_number(f"{_benchmark_name(settings)}-{settings.get('method', '')}")
+        folder = (
+            Path(os.path.expanduser(out))
+            if out
+            else next_number(f"{_benchmark_name(settings)}-{settings.get('method', '')}")
+        )
         settings["out"] = str(folder)
         if _create_at(folder, settings):
             return folder

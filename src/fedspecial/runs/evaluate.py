@@ -37,10 +37,11 @@ from fedspecial.errors import InputError
 from fedspecial.methods.base import Method
 from fedspecial.objectives.base import Objective
 from fedspecial.runs import directory
-from fedspecial.runs.build import GivenModel, assemble, make_module
+from fedspecial.runs.build import assemble
 from fedspecial.runs.data import apply_sites, load_benchmark, make_federation
 from fedspecial.runs.devices import one_at_a_time, torch_settings
 from fedspecial.runs.model_files import load_state, read_model
+from fedspecial.runs.modules import GivenModel, make_module
 from fedspecial.runs.objects import Objects
 
 
@@ -87,6 +88,11 @@ def evaluate(
         raise InputError("bank_choice=task: it needs the task of every sample; result.json has the run's own accuracy")
     schema, targets = DataSchema.read(folder), run_settings.objective.targets
     if objects.benchmark is not None:
+        if settings:
+            given_too = ", ".join(f"{key}={value}" for key, value in settings.items())
+            raise InputError(
+                f"{given_too}: not used with a benchmark that is a Python object; change the object instead"
+            )
         data = match(objects.benchmark.with_targets(targets).check(), schema, str(folder))
     else:
         data = load_benchmark(_data_config(recorded, given), targets, schema=schema)

@@ -30,10 +30,11 @@ from fedspecial.report.model_card import SIMULATED, model_card
 from fedspecial.report.plots import draw_curves, draw_drift, draw_matrix
 from fedspecial.report.result import Result, result_of
 from fedspecial.runs import directory
-from fedspecial.runs.build import GivenModel, Listener, prepare
+from fedspecial.runs.build import Listener, prepare
 from fedspecial.runs.data import apply_sites, check_model, load_benchmark, make_federation
 from fedspecial.runs.devices import one_at_a_time, torch_settings
 from fedspecial.runs.model_files import write_frozen, write_model
+from fedspecial.runs.modules import GivenModel
 from fedspecial.runs.provenance import data_sha256, domain_hashes, versions
 
 

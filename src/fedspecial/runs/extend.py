@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from fedspecial.objectives.base import Objective
     from fedspecial.report.result import Result
     from fedspecial.runs.api import Listener
-    from fedspecial.runs.build import GivenModel
+    from fedspecial.runs.modules import GivenModel
 
 KEPT = "an extension keeps the settings of its run"
 

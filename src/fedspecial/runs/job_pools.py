@@ -7,12 +7,14 @@ import multiprocessing.process
 import os
 import secrets
 import signal
+import sys
 import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from fedspecial.config import Config, resolve
@@ -60,16 +62,19 @@ def open_pool(
 class _LocalPool:
     """One process of this machine for each run.
 
-    others: child processes that were there before the pool; they belong to the caller's program
+    others:     child processes that were there before the pool; they belong to the caller's program
+    needs_main: a run needs a class or function of the program that was started, such as a method in a script
     """
 
     size: int
     executor: ProcessPoolExecutor
     execute: Execute
     others: Collection[multiprocessing.process.BaseProcess]
+    needs_main: bool
 
     def submit(self, job: Job) -> Future[None]:
-        return self.executor.submit(self.execute, sharing_cores(job, self.size))
+        with nullcontext() if self.needs_main else _main_not_imported():
+            return self.executor.submit(self.execute, sharing_cores(job, self.size))  # may start a process
 
     def stop(self) -> None:
         self.executor.shutdown(wait=False, cancel_futures=True)
@@ -87,7 +92,23 @@ def _local_pool(
     for number in range(size):
         of_process.put(gpus[number % len(gpus)] if gpus else None)
     with ProcessPoolExecutor(size, context, _prepare_process, (of_process,)) as executor:
-        yield _LocalPool(size, executor, execute, others)
+        needs_main = any(str(value).startswith("__main__:") for job in jobs for value in job.settings.values())
+        yield _LocalPool(size, executor, execute, others, needs_main)
+
+
+@contextmanager
+def _main_not_imported() -> Iterator[None]:
+    """Processes that are started here do not import the main program.
+
+    With "spawn" they would, so a script that calls `compare` outside ``if __name__ == "__main__":`` would be executed
+    again in each of them, with all runs before that call.
+    """
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
 
 
 def sharing_cores(job: Job, runs: int) -> Job:

@@ -6,7 +6,7 @@ import hashlib
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import BrokenExecutor, Future, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -39,6 +39,16 @@ class Job:
     seed: int
     settings: Settings
     folder: Path
+
+
+def each_once(key: str, values: object, example: str) -> list[Any]:
+    """The items of a list that must not be empty and contains nothing twice; a text is not a list of its letters."""
+    if isinstance(values, str) or not isinstance(values, Iterable):
+        raise InputError(f"{key}={values}: expected a list, such as {key}=[{example}]")
+    found = list(values)
+    if not found or len(set(found)) < len(found):
+        raise InputError(f"{key}={','.join(map(str, found))}: give at least one, and each only once")
+    return found
 
 
 def identity(settings: Settings) -> Settings:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from fedspecial.config import Config, check_common, is_given_object
 from fedspecial.core.forward import Inputs, output_of, scores_of, with_dtype
 from fedspecial.core.statistics_bank import BankedModule, StatisticsBank, split_sets
-from fedspecial.data.input_arrays import normalised, scale_and_shift
+from fedspecial.data.input_arrays import check_finite, normalised, scale_and_shift
 from fedspecial.data.read_on_demand import DatasetInputs, NestedInputs, array_inputs
 from fedspecial.data.samples import Samples
 from fedspecial.data.schema import DataSchema
@@ -21,9 +21,9 @@ from fedspecial.engine.evaluate import EVAL_BATCH
 from fedspecial.engine.head import wider_head
 from fedspecial.errors import InputError
 from fedspecial.runs import directory
-from fedspecial.runs.build import GivenModel, initial_module
 from fedspecial.runs.devices import one_at_a_time, ordinary_torch
 from fedspecial.runs.model_files import load_state, read_model
+from fedspecial.runs.modules import GivenModel, initial_module
 from fedspecial.runs.objects import Objects
 
 
@@ -66,7 +66,7 @@ class TrainedModel:
             inputs: an array or tensor (uint8 images are normalised as in training), several of them in a tuple or a
                 dict, if the model takes several, or the samples of a domain: ``domain.test``.
         """
-        parts = [self._scores(self._prepared(batch)) for batch in _batches(inputs)]
+        parts = [self._scores(self._prepared(batch)) for batch in _batches(self._checked(inputs))]
         return self._activated(torch.cat(parts) if parts else torch.empty(0))
 
     def predict_files(self, files: Sequence[str | Path]) -> Iterator[FilePredictions]:
@@ -87,12 +87,30 @@ class TrainedModel:
             return scores.softmax(1) if len(scores) else scores
         return scores.sigmoid() if self.objective == "multilabel" else scores
 
+    def _checked(self, inputs: Any) -> Any:
+        """The inputs as tensors, of the shape and the type that the model was trained on, without missing values."""
+        x: Any = inputs.x if isinstance(inputs, Samples) else inputs
+        x = x if isinstance(x, NestedInputs | DatasetInputs) else array_inputs(x)
+        if not isinstance(x, Tensor):
+            return x
+        shape, dtype = self.input_shape, self.schema.dtype
+        if shape is not None and tuple(x.shape[1:]) != shape:
+            raise InputError(f"inputs: shape {tuple(x.shape)}; the model of {self.folder} takes a batch of {shape}")
+        whole = not x.is_floating_point() and str(x.dtype) != f"torch.{dtype}"
+        if whole and dtype == "uint8":
+            kind = str(x.dtype).removeprefix("torch.")
+            raise InputError(f"inputs: {kind}; the model of {self.folder} takes images of type uint8, from 0 to 255")
+        x = x.float() if whole and dtype == "float32" else x
+        if self.schema.table is not None:  # as in a file that is read: see `fedspecial.data.inputs`
+            x = torch.where(x.isnan(), torch.tensor(self.schema.table.fill or 0.0), x)
+        if x.is_floating_point():
+            check_finite(x, "inputs", missing_allowed=False)
+        return x
+
     def _prepared(self, batch: Inputs) -> Inputs:
         if not isinstance(batch, Tensor):
             return batch
-        shape, mean, std = self.input_shape, self.schema.mean, self.schema.std
-        if shape is not None and tuple(batch.shape[1:]) != shape:
-            raise InputError(f"inputs: shape {tuple(batch.shape)}; the model of {self.folder} takes a batch of {shape}")
+        mean, std = self.schema.mean, self.schema.std
         if batch.dtype == torch.uint8 and mean is not None and std is not None:
             return normalised(batch, *scale_and_shift(mean, std))
         return batch
@@ -155,14 +173,7 @@ def _check_common_model(method: str) -> None:
         raise InputError(f"method={method}: every client predicts in its own way, so there is no common model to load")
 
 
-def _batches(inputs: Any) -> Iterator[Inputs]:
+def _batches(x: Any) -> Iterator[Inputs]:
     """Parts of at most `EVAL_BATCH` inputs; a data set is read part by part."""
-    x: Any = inputs.x if isinstance(inputs, Samples) else inputs
-    if not isinstance(x, NestedInputs | DatasetInputs):
-        try:
-            x = array_inputs(x)
-        except (TypeError, ValueError, RuntimeError) as error:
-            reason = " ".join(str(error).split())
-            raise InputError(f"inputs: {type(inputs).__name__} does not become a tensor ({reason})") from None
     for at in range(0, len(x), EVAL_BATCH):
         yield x[at : at + EVAL_BATCH].to(torch.device("cpu"))

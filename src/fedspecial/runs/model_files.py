@@ -34,6 +34,10 @@ def write_model(folder: Path, state: dict[str, Tensor]) -> None:
 def read_model(folder: Path) -> dict[str, Tensor]:
     """The complete state of the model of a finished run."""
     if not (folder / MODEL).exists():
+        if (folder / "result.json").exists():
+            raise InputError(
+                f"{folder}: {MODEL} is missing; remove result.json, and resume the run to write both again"
+            )
         raise InputError(f"{folder}: the run is not finished (no {MODEL}); resume it first")
     state = _read(folder / MODEL)
     for path in sorted(folder.glob("frozen-*.safetensors")):

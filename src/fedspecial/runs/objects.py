@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from fedspecial.data.benchmark import Benchmark
     from fedspecial.methods.base import Method
     from fedspecial.objectives.base import Objective
-    from fedspecial.runs.build import GivenModel
+    from fedspecial.runs.modules import GivenModel
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import yaml
 
-from fedspecial.config import Config, Settings, merge_settings
+from fedspecial.config import Config, Settings, merge_settings, refuse_unread_data
 from fedspecial.config.paths import short_name
 from fedspecial.core.files import write_atomic
 from fedspecial.errors import InputError
@@ -22,7 +22,7 @@ from fedspecial.metrics.statistics import MIN_SEEDS, directions, t_interval
 from fedspecial.report.comparison import MeanStd
 from fedspecial.report.scale import ACCURACY, Scale
 from fedspecial.runs import directory
-from fedspecial.runs.jobs import Job, progress_shown, run_missing, settings_key
+from fedspecial.runs.jobs import Job, each_once, progress_shown, run_missing, settings_key
 from fedspecial.runs.main_guard import refuse_in_starting_process
 
 COARSE = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
@@ -143,8 +143,8 @@ def tune(
         raise InputError(f"method={method}: only special and special-c have λ")
     if jobs is not None and jobs < 1:
         raise InputError(f"jobs={jobs}: must be at least 1")
-    if not seeds or len(set(seeds)) < len(seeds):
-        raise InputError(f"seeds={','.join(map(str, seeds))}: give at least one, and each only once")
+    refuse_unread_data({**settings, "benchmark": benchmark})
+    seeds = each_once("seeds", seeds, "25, 225")
     folder = Path(out) if out is not None else Path("tune") / short_name(benchmark)
     search = Search({"benchmark": benchmark, **settings, "method": method}, tuple(seeds), holdout, folder)
 

@@ -29,7 +29,7 @@ class CsvTable:
 
 def read(path: Path, display_name: str, bad: BadRows, header: Sequence[str] = ()) -> CsvTable:
     """Rows of cells; `header` gives the column names of a file that has no header line."""
-    good = dict(lines(path, display_name, bad))
+    good = dict(lines(path, display_name, bad, header=not header))
     numbers = list(good)
     rows: list[tuple[int, list[str]]] = []
     delimiter = find_delimiter(list(good.values())[:20], display_name)

@@ -29,8 +29,11 @@ class LabelledTexts:
         return LabelledTexts(tuple(self.texts[row] for row in rows), self.labels[rows])
 
 
-def lines(path: Path, display_name: str, bad: BadRows) -> Iterator[tuple[int, str]]:
-    """Row numbers from 0 and decoded lines; a byte-order mark is removed, empty lines are skipped."""
+def lines(path: Path, display_name: str, bad: BadRows, *, header: bool = False) -> Iterator[tuple[int, str]]:
+    """Row numbers from 0 and decoded lines; a byte-order mark is removed, empty lines are skipped.
+
+    header: the first line names the columns, so it is never skipped: the next one would be taken for it
+    """
     for row, raw in enumerate(_content(path, display_name).removeprefix(b"\xef\xbb\xbf").split(b"\n")):
         raw = raw.rstrip(b"\r")
         if not raw.strip():
@@ -39,7 +42,12 @@ def lines(path: Path, display_name: str, bad: BadRows) -> Iterator[tuple[int, st
             yield row, raw.decode("utf-8")
         except UnicodeDecodeError as error:
             byte = f"0x{raw[error.start]:02x}"
-            bad.add(row, f"{display_name}: row {row + 1}: not UTF-8 text (byte {byte} at position {error.start + 1})")
+            place = f"{display_name}: row {row + 1}"
+            message = f"{place}: not UTF-8 text (byte {byte} at position {error.start + 1}); save the file as UTF-8"
+            if header:
+                raise InputError(message) from None
+            bad.add(row, message)
+        header = False
 
 
 def _content(path: Path, display_name: str) -> bytes:
@@ -57,7 +65,7 @@ def read_columns(
     path: Path, display_name: str, columns: Sequence[str], label: str, values: Mapping[str, int], bad: BadRows
 ) -> LabelledTexts:
     """Tab-separated columns under a header, without quoting: a quotation mark is an ordinary character."""
-    rows = lines(path, display_name, bad)
+    rows = lines(path, display_name, bad, header=True)
     header = next(rows, (0, ""))[1].split("\t")
     for name in (*columns, label):
         if name not in header:

@@ -85,7 +85,7 @@ def domain_split(
     groups = classes if sites is None else sites * (int(classes.max()) + 1) + classes
     train, test = split_rows(groups, request.seed, name)
     if len(test) == 0:
-        raise InputError(f"domain '{name}': {_why_no_test(y)}")
+        raise InputError(f"domain '{name}': {_why_no_test(y, sites)}")
     rows = _cap_rows(classes[train], request, name)
     if rows is not None:
         train = train[rows]
@@ -95,12 +95,15 @@ def domain_split(
     return Domain(name, _samples(x, y, train), _samples(x, y, test), owned)
 
 
-def _why_no_test(y: np.ndarray) -> str:
+def _why_no_test(y: np.ndarray, sites: np.ndarray | None) -> str:
     classes = len(np.unique(y)) if y.dtype.kind in "iu" else 1
+    few = f"{len(y)} samples are too few for a 70/30 split" if len(y) > 1 else "one sample cannot be split 70/30"
+    if sites is not None:
+        return f"{few} at each of {len(np.unique(sites))} sites, where a class needs two samples or more to be tested"
     if classes < 2:
-        return f"{len(y)} samples are too few for a 70/30 split"
+        return few
     return (
-        f"{len(y)} samples are too few for a 70/30 split of {classes} classes, each of which needs two or more; "
+        f"{few} of {classes} classes, each of which needs two or more; "
         "if the label is a number to be predicted, choose objective=regression"
     )
 

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 Cells = Sequence[Sequence[str]]
 DECIMAL_COMMA = re.compile(r"[+-]?\d*,\d+")
+LARGEST = float(np.finfo(np.float32).max)
+"""Inputs of a model are float32. The squares of larger numbers would make the deviation of their column infinite."""
 
 
 def find_columns(names: Sequence[str], cells: Cells) -> tuple[Column, ...]:
@@ -75,6 +77,8 @@ def _number_block(column: Column, index: int, cells: Cells, positions: Sequence[
             block[row] = parse_number(texts[index])
         except ValueError:
             bad.add(row, f"{positions[row]}: column '{column.name}': {texts[index]!r} is not a number")
+        if abs(block[row, 0]) > LARGEST:
+            bad.add(row, f"{positions[row]}: column '{column.name}': {texts[index]!r} is too large, over {LARGEST:.1e}")
     if column.zero_is_missing:
         block[block == 0] = np.nan
     return block
