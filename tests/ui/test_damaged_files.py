@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -147,6 +148,15 @@ def test_a_run_that_is_removed_disappears(site: Site, monkeypatch: pytest.Monkey
     shutil.rmtree(run)
     assert site.get("view/run?run=a").status == 404
     assert "row/a" not in site.view("overview")
+
+
+def test_an_address_of_a_run_that_is_not_there_says_so(site: Site) -> None:
+    """A bookmark, for example. The page cannot read why a stream was refused; it would say "not connected"."""
+    address = f"http://127.0.0.1:{site.server.server_port}/{site.server.token}/live/run?run=nothing"
+    with urllib.request.urlopen(address, timeout=20) as reply:
+        lines = reply.read().splitlines()
+    assert lines[0] == b"event: gone"
+    assert lines[1].startswith(b'data: "run=nothing: ')
 
 
 def federation(site: Site) -> dict[str, Any]:

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import torch
 from torch import Tensor, nn
-from torch.nn.parameter import is_lazy
 
 from fedspecial import methods, models
 from fedspecial.config import Config, GivenObject, RunSettings, Settings, resolve
@@ -39,7 +38,7 @@ from fedspecial.engine.run import Run
 from fedspecial.engine.workers import ProcessPool
 from fedspecial.errors import InputError
 from fedspecial.methods.base import Method, ProblemSpec
-from fedspecial.models.custom import Factory, call_factory
+from fedspecial.models.custom import Factory, call_factory, check_weights
 from fedspecial.objectives.base import Objective
 from fedspecial.report.certificate import issue
 from fedspecial.runs.cores import number_of_workers
@@ -255,22 +254,10 @@ def _networks(method: Method, problem: ProblemSpec, seed: int, device: torch.dev
 def make_module(config: Config, benchmark: Benchmark, outputs: int, model: GivenModel | None) -> nn.Module:
     """A new module with its initial weights and that many outputs."""
     module = initial_module(config, benchmark.input_shape, outputs, model)
-    _check_weights(module)
+    check_weights(module)
     if model is not None and benchmark.incremental == "class":
         wider_head(module, outputs, config.seed, 1)
     return module
-
-
-def _check_weights(module: nn.Module) -> None:
-    """Refuse weights from which no training can start."""
-    for name, weight in [*module.named_parameters(), *module.named_buffers()]:
-        if is_lazy(weight):
-            raise InputError(
-                f"model: the shape of '{name}' is not known yet; call the module on a batch before the run"
-            )
-    for name, weight in module.named_parameters():
-        if weight.requires_grad and not bool(weight.isfinite().all()):
-            raise InputError(f"model: its weight '{name}' contains NaN or infinity at the beginning")
 
 
 def initial_module(config: Config, shape: tuple[int, ...], outputs: int, model: GivenModel | None) -> nn.Module:

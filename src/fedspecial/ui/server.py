@@ -148,12 +148,16 @@ class Handler(BaseHTTPRequestHandler):
         self._refuse(HTTPStatus(code), f"{code}: {HTTPStatus(code).phrase}")
 
     def _stream(self, view: str, runs: Sequence[str]) -> None:
-        first = self.server.look(view, runs)
+        messages: Iterator[bytes]
+        try:
+            messages = self._messages(view, runs, self.server.look(view, runs))
+        except InputError as error:  # told as an event: a page cannot read the status of a stream
+            messages = iter([_gone(error)])
         self._start(HTTPStatus.OK, "text/event-stream")
         self.send_header("Connection", "close")
         self.end_headers()
         self.close_connection = True
-        for message in self._messages(view, runs, first):
+        for message in messages:
             self.wfile.write(message)
             self.wfile.flush()
 
@@ -165,7 +169,7 @@ class Handler(BaseHTTPRequestHandler):
             try:
                 found = self.server.look(view, runs)
             except InputError as error:
-                yield b"event: gone\n" + _message(json.dumps(str(error)).encode())
+                yield _gone(error)
                 return
             news = {name: text for name, text in found.parts.items() if sent.get(name) != text}
             news |= {name: "null" for name in sent if name not in found.parts}
@@ -213,3 +217,7 @@ def _as_object(parts: Parts) -> bytes:
 
 def _message(data: bytes) -> bytes:
     return b"data: " + data + b"\n\n"
+
+
+def _gone(error: InputError) -> bytes:
+    return b"event: gone\n" + _message(json.dumps(str(error)).encode())
