@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import math
 import os
 from collections.abc import Callable
@@ -13,12 +14,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rich.console import Console
 from torch import nn
 
 import fedspecial
 from fedspecial import InputError
+from fedspecial.cli.tables import matrix_table, metrics_table
 from fedspecial.config.paths import absolute_paths
 from fedspecial.core import events, files
+from fedspecial.data.partition import Partition
+from fedspecial.data.preview import draw, save
 from fedspecial.methods.base import Method
 from fedspecial.runs import directory, execute, jobs
 from fedspecial.runs.directory import failure_recorded
@@ -184,9 +189,36 @@ def test_inputs_that_no_model_reads_are_named(name: Any, x: np.ndarray, message:
         train()
 
 
+ODD_NAMES = ["[/a] old", "a|b", r"$\bad$ US", "<b>é"]
+
+
+@pytest.mark.usefixtures("drawn_figures")
+def test_names_that_mean_something_to_a_format_are_shown_as_they_are(tmp_path: Path) -> None:
+    """Markup of rich, formulas of matplotlib, columns of Markdown: the first two ended a finished run with an error."""
+    domains = [fedspecial.Domain.of(name, (X, Y), (X, Y)) for name in ODD_NAMES]
+    benchmark = fedspecial.Benchmark.of(domains, classes=["$x^{$", "[y]"])
+    settings: dict[str, Any] = {"model": "logistic", "rounds": 1, "clients": 2, "clients_per_round": 2, "alpha": 10}
+    result = fedspecial.run(benchmark, out=tmp_path / "run", **settings)
+    assert (tmp_path / "run" / "matrix.png").exists()
+    console = Console(width=200, file=io.StringIO())
+    console.print(matrix_table("[/t]", result.tasks, result.matrix))
+    console.print(metrics_table(result))
+    shown = console.file.getvalue()
+    assert all(shown.count(name) >= 2 for name in ODD_NAMES)
+    assert r"| after a\|b |" in (tmp_path / "run" / "README.md").read_text()
+    parts = [Partition.of([np.arange(40)]) for _ in domains]
+    save(draw(benchmark, parts), tmp_path / "preview.png")
+    assert (tmp_path / "preview.png").exists()
+
+
+def test_a_name_with_a_line_break_is_refused() -> None:
+    with pytest.raises(InputError, match=r"the name 'a\\nb' of a domain contains a line break"):
+        fedspecial.Benchmark.of([fedspecial.Domain.of("a\nb", (X, Y), (X, Y))]).check()
+
+
 def test_a_class_that_is_named_twice_is_refused() -> None:
     domain = fedspecial.Domain.of("a", (X, Y), (X, Y))
-    with pytest.raises(InputError, match="the class 'ill' occurs twice in its classes"):
+    with pytest.raises(InputError, match="the class 'ill' occurs twice"):
         fedspecial.Benchmark.of([domain], classes=["ill", "ill"]).check()
 
 

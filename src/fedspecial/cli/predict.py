@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.markup import escape
 from rich.table import Table
 
 from fedspecial.cli.console import one_line_errors, out
@@ -80,10 +81,11 @@ def _table(rows: Iterable[Row], classes: Sequence[str]) -> Table:
         table.add_column("class")
     every = len(classes) <= SHOWN_CLASSES
     for name in classes if every else ["probability"]:
-        table.add_column(name, justify="right")
+        table.add_column(escape(name), justify="right")
     for name, best, values in rows:
         cells = values.values() if every or best is None else [values[best]]
-        table.add_row(name, *([best] if classified else []), *(f"{value:.3f}" for value in cells))
+        label = [escape(best or "")] if classified else []
+        table.add_row(escape(name), *label, *(f"{value:.3f}" for value in cells))
     return table
 
 

@@ -30,7 +30,7 @@ from fedspecial.report.scale import ACCURACY, Scale
 
 def _bar(console: Console, *more: ProgressColumn) -> Progress:
     """Narrow enough that the time left can be read on a terminal of 80 columns."""
-    text = TextColumn("{task.description}")
+    text = TextColumn("{task.description}", markup=False)
     return Progress(text, BarColumn(20), *more, TimeRemainingColumn(), TextColumn("left"), console=console)
 
 

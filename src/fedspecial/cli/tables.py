@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from rich.markup import escape
 from rich.table import Table
 
 from fedspecial.core.privacy import privacy_lines
@@ -22,13 +23,13 @@ def matrix_table(
 
     points: the domain learned before each row, where this is not the list of tasks
     """
-    table = Table(title=title, title_justify="left", title_style="bold")
-    table.add_column(scale.label.replace("per cent", "%"))
+    table = Table(title=escape(title), title_justify="left", title_style="bold")
+    table.add_column(scale.label.replace("per cent", "%"), overflow="fold")
     for name in tasks:
-        table.add_column(name, justify="right")
+        table.add_column(escape(name), justify="right", overflow="fold")
     for learned, row in zip(points or tasks, matrix, strict=True):
         cells = [f"[bold]{scale.cell(v)}[/]" if learned == tasks[j] else scale.cell(v) for j, v in enumerate(row)]
-        table.add_row(f"after {learned}", *cells)
+        table.add_row(escape(f"after {learned}"), *cells)
     return table
 
 
@@ -73,16 +74,16 @@ def metrics_table(result: Result) -> Table | None:
     table = Table(title="further metrics after the last task", title_justify="left")
     table.add_column("")
     for name in result.tasks:
-        table.add_column(name, justify="right")
+        table.add_column(escape(name), justify="right", overflow="fold")
     for name, row in rows.items():
-        table.add_row(title_of(name), *map(plain, row))
+        table.add_row(escape(title_of(name)), *map(plain, row))
     return table
 
 
 def comparison_table(title: str, summaries: Sequence[Summary]) -> Table:
     """A table that fits into 80 columns with three seeds; comparison.md and the result.json files contain more."""
-    table = Table(title=title, title_justify="left", title_style="bold")
-    table.add_column("method")
+    table = Table(title=escape(title), title_justify="left", title_style="bold")
+    table.add_column("method", overflow="fold")
     for column in ("ACC", "BWT", "worst drop", "s/round", "MB ↑/↓"):
         table.add_column(column, justify="right")
     best = max((summary.acc.mean for summary in summaries if summary.acc is not None), default=None)
@@ -90,7 +91,7 @@ def comparison_table(title: str, summaries: Sequence[Summary]) -> Table:
         acc = summary.text(summary.acc)
         bold = summary.acc is not None and summary.acc.mean == best
         table.add_row(
-            summary.method,
+            escape(summary.method),
             f"[bold]{acc}[/]" if bold else acc,
             summary.text(summary.bwt),
             summary.text(summary.worst_drop),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import unicodedata
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -177,13 +179,8 @@ class Benchmark:
         """Raise `InputError` if no run could use this benchmark; returns itself."""
         if not self.domains:
             raise InputError(f"benchmark '{self.name}': has no domains")
-        names = self.task_names
-        for name in names:
-            if names.count(name) > 1:
-                raise InputError(f"benchmark '{self.name}': the domain '{name}' occurs twice")
-        if len(set(self.classes)) < len(self.classes):
-            twice = next(label for label in self.classes if self.classes.count(label) > 1)
-            raise InputError(f"benchmark '{self.name}': the class '{twice}' occurs twice in its classes")
+        for kind, names in (("domain", self.task_names), ("class", self.classes)):
+            _check_names(f"benchmark '{self.name}'", kind, names)
         for domain in self.domains:
             check_domain(domain, self.input_shape, len(self.classes), self.targets, self.kind == "table")
         if self.incremental == "domain" and self.targets == "classes":
@@ -222,6 +219,15 @@ def _number_labels(domain: Domain, classes: Sequence[str]) -> Domain:
         return Samples(samples.x, numbered(samples.y, samples.classes, classes, where)) if samples.classes else samples
 
     return replace(domain, train=renumbered(domain.train, "train"), test=renumbered(domain.test, "test"))
+
+
+def _check_names(where: str, kind: str, names: Sequence[str]) -> None:
+    """Names are unique, and stand in one line of tables and messages."""
+    for name, count in Counter(names).items():
+        if count > 1:
+            raise InputError(f"{where}: the {kind} '{name}' occurs twice")
+        if any(unicodedata.category(character) == "Cc" for character in name):
+            raise InputError(f"{where}: the name {name!r} of a {kind} contains a line break or control character")
 
 
 def _check_common_labels(domains: Sequence[Domain]) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedspecial.core.colours import distinct_colours
+from fedspecial.core.figure_text import show_dollars
 from fedspecial.data.absent_classes import absent_classes
 from fedspecial.data.benchmark import Benchmark
 from fedspecial.data.partition import Partition
@@ -68,6 +69,7 @@ def draw(
 
 def save(figure: Figure, path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
+    show_dollars(figure)
     figure.savefig(path, dpi=110)
 
 

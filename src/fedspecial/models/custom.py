@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
 
 from fedspecial.core.imports import describe_error, load_object
 from fedspecial.errors import InputError
@@ -56,6 +57,18 @@ def call_factory(
     if not isinstance(module, nn.Module):
         raise InputError(f"model='{name}': it returned {type(module).__name__}, expected a torch.nn.Module")
     return module
+
+
+def check_weights(module: nn.Module) -> None:
+    """Refuse weights from which no training can start."""
+    for name, weight in [*module.named_parameters(), *module.named_buffers()]:
+        if is_lazy(weight):
+            raise InputError(
+                f"model: the shape of '{name}' is not known yet; call the module on a batch before the run"
+            )
+    for name, weight in module.named_parameters():
+        if weight.requires_grad and not bool(weight.isfinite().all()):
+            raise InputError(f"model: its weight '{name}' contains NaN or infinity at the beginning")
 
 
 def _accepted(factory: object) -> tuple[str, ...]:

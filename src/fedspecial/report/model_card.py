@@ -46,7 +46,7 @@ def model_card(
     scale, text = result.scale, result.scale.text
     what = "A classifier" if result.objective == "classification" else f"A model (objective: {result.objective})"
     rows = "\n".join(
-        f"| after {name} | " + " | ".join(map(scale.cell, row)) + " |"
+        f"| after {_cell(name)} | " + " | ".join(map(scale.cell, row)) + " |"
         for name, row in zip(result.rows, result.matrix, strict=True)
     )
     return f"""---
@@ -59,7 +59,7 @@ def model_card(
 
 Each row shows the {scale.label} on all domains, after training on one more of them.
 
-| | {" | ".join(result.tasks)} |
+| | {" | ".join(map(_cell, result.tasks))} |
 |---|{"---|" * len(result.tasks)}
 {rows}
 
@@ -121,21 +121,26 @@ def metrics_section(result: Result, classes: Sequence[str] = ()) -> str:
     lines = []
     for name, rows in result.metrics.items():
         if not any(isinstance(value, list) for value in rows[-1]):
-            lines.append(f"| {title_of(name)} | {' | '.join(map(plain, rows[-1]))} |")
+            lines.append(f"| {_cell(title_of(name))} | {' | '.join(map(plain, rows[-1]))} |")
         elif len(classes) <= MAX_CLASSES:
             for number, label in enumerate(classes):
                 values = [value[number] if value and number < len(value) else None for value in rows[-1]]
-                lines.append(f"| {title_of(name)}: {label} | {' | '.join(map(plain, values))} |")
+                lines.append(f"| {_cell(f'{title_of(name)}: {label}')} | {' | '.join(map(plain, values))} |")
     if not lines:
         return ""
     notes = "".join(f"\n{note}.\n" for note in result.notes)
     return f"""
 Further metrics after the last task, as fractions or in the unit of the targets:
 
-| | {" | ".join(result.tasks)} |
+| | {" | ".join(map(_cell, result.tasks))} |
 |---|{"---|" * len(result.tasks)}
 {chr(10).join(lines)}
 {notes}"""
+
+
+def _cell(text: str) -> str:
+    """A name in a table of Markdown, whose columns are separated by vertical bars."""
+    return text.replace("|", r"\|")
 
 
 def plain(value: float | None) -> str:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from fedspecial.core.colours import distinct_colours
 from fedspecial.core.events import of_kind
 from fedspecial.core.extension import task_names
+from fedspecial.core.figure_text import show_dollars
 from fedspecial.core.files import write_atomic
 from fedspecial.metrics.matrix import Matrix
 from fedspecial.report.result import Result
@@ -138,6 +139,7 @@ def save(figure: Figure, path: Path) -> None:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
     FigureCanvasAgg(figure)
+    show_dollars(figure)
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi=130)
     write_atomic(path, buffer.getvalue())

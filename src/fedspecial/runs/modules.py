@@ -7,7 +7,6 @@ from pathlib import Path
 
 import torch
 from torch import nn
-from torch.nn.parameter import is_lazy
 
 from fedspecial import models
 from fedspecial.config import Config, GivenObject
@@ -16,7 +15,7 @@ from fedspecial.core.streams import stream_seed
 from fedspecial.data.benchmark import Benchmark
 from fedspecial.engine.head import wider_head
 from fedspecial.errors import InputError
-from fedspecial.models.custom import Factory, call_factory
+from fedspecial.models.custom import Factory, call_factory, check_weights
 from fedspecial.runs.data import name_in
 from fedspecial.runs.model_files import load_weights
 
@@ -29,22 +28,10 @@ def make_module(config: Config, benchmark: Benchmark, outputs: int, model: Given
     module = initial_module(config, benchmark.input_shape, outputs, model)
     if isinstance(module, torch.jit.ScriptModule):
         raise InputError("model: a scripted module cannot be trained; give the module that it was made from")
-    _check_weights(module)
+    check_weights(module)
     if model is not None and benchmark.incremental == "class":
         wider_head(module, outputs, config.seed, 1)
     return module
-
-
-def _check_weights(module: nn.Module) -> None:
-    """Refuse weights from which no training can start."""
-    for name, weight in [*module.named_parameters(), *module.named_buffers()]:
-        if is_lazy(weight):
-            raise InputError(
-                f"model: the shape of '{name}' is not known yet; call the module on a batch before the run"
-            )
-    for name, weight in module.named_parameters():
-        if weight.requires_grad and not bool(weight.isfinite().all()):
-            raise InputError(f"model: its weight '{name}' contains NaN or infinity at the beginning")
 
 
 def initial_module(config: Config, shape: tuple[int, ...], outputs: int, model: GivenModel | None) -> nn.Module:
