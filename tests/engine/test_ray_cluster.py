@@ -37,7 +37,9 @@ def test_a_ray_that_was_started_for_a_run_is_shut_down_with_it(ray: Any, tmp_pat
     assert not ray.is_initialized()
 
 
-def test_a_cluster_that_is_not_there_gets_one_line(ray: Any, tmp_path: Path) -> None:
+def test_a_cluster_that_is_not_there_gets_one_line(ray: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Ray looks for any cluster on the machine, also for one of a test that runs at the same time and ends meanwhile.
+    monkeypatch.setattr("ray._private.services.find_gcs_addresses", set)
     with pytest.raises(InputError, match=r"^ray_address=auto: cannot connect to a Ray cluster there .*\)$"):
         ray_cluster.connect("auto", cpus=1)
 
